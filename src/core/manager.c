@@ -156,7 +156,7 @@ int manager_new(sd_event *event, Manager **ret) {
         if (r >= 0)
                 r = memory_trim_new(m->event, m->turns, &m->trim);
         if (r >= 0)
-                r = child_queue_new(m->event, &m->children);
+                r = child_queue_new(m->event, &m->inspections.children);
         if (r >= 0)
                 r = threshold_monitor_new(m, &m->thresholds);
         if (r >= 0)
@@ -216,12 +216,12 @@ Manager* manager_free(Manager *m) {
                 if (m->units.slots[i] || m->hierarchy.retained[i])
                         unit_free(TAKE_PTR(m->units.slots[i]) ?: TAKE_PTR(m->hierarchy.retained[i]));
 
-        mount_names_done(&m->mount_names);
+        mount_names_done(&m->readings.mount_names);
         service_manager_free(m->service_manager);
         probe_free(m->probe);
         system_bus_done(&m->system_bus);
         passed_fds_done(&m->fds);
-        child_queue_free(m->children);
+        child_queue_free(m->inspections.children);
         memory_trim_free(m->trim);
         turn_queue_free(m->turns);
         sd_event_unref(m->event);

@@ -10,21 +10,18 @@
 
 #include "attach-operation.h"
 #include "cgroup.h"
-#include "child-queue.h"
 #include "config.h"
 #include "contention-probe.h"
 #include "error.h"
-#include "evidence.h"
-#include "gauges.h"
 #include "hierarchy.h"
-#include "history-collector.h"
+#include "inspections.h"
 #include "memory-trim.h"
-#include "mount-names.h"
 #include "observe.h"
 #include "observer.h"
 #include "openssl.h"
 #include "passed-fds.h"
 #include "read-check.h"
+#include "readings.h"
 #include "service-notify.h"
 #include "state-file.h"
 #include "system-bus.h"
@@ -56,24 +53,19 @@ struct Manager {
         UnitTable units;
         Hierarchy hierarchy;
         ControlGroups control_groups;
-        HistoryCollector history;
+        Readings readings;
+        Inspections inspections;
 
         PassedFds fds;
         SystemBus system_bus;
         TurnQueue *turns;               /* clients of both buses */
         MemoryTrim *trim;               /* after calls of these */
-        ChildQueue *children;           /* names of futexes are looked up in */
         AttachOperations attaches;
-        unsigned n_unit_queries;        /* of units that are not attached, waiting for PID 1 */
 
         ProgramKeeper programs;
         ContentionProbe contention;
         OpenSSLWatch openssl;           /* while a unit is observed with "tls" */
         ReadWatch reads;
-
-        GaugeReadings gauges;
-        SendCounts sends;
-        MountNames mount_names;
 };
 
 static inline Unit* units_next(Unit *const *end, Unit *const **slot) {

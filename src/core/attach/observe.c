@@ -230,7 +230,7 @@ void unit_detach(Unit *u) {
         if (m->units.n == 0) {
                 if (now_usec(CLOCK_MONOTONIC) >= m->programs.keep_until)
                         manager_stop_probe(m);
-                m->history.timer = sd_event_source_disable_unref(m->history.timer);
+                m->readings.history.timer = sd_event_source_disable_unref(m->readings.history.timer);
         } else if (listened)
                 manager_mark_listeners(m); /* the addresses may be unambiguous for another unit now */
         manager_update_probes(m, NULL);

@@ -159,15 +159,16 @@ static int on_sends(sd_event_source *source, uint64_t usec, void *userdata) {
         uint64_t begin = now_nsec(CLOCK_MONOTONIC), taken;
         Manager *m = r->manager;
 
-        if (begin >= m->sends.next) {
+        if (begin >= m->inspections.sends.next) {
                 if (probe_count_sends(m->probe) < 0)
                         return 0; /* not known then */
-                m->sends.n++;
+                m->inspections.sends.n++;
                 taken = now_nsec(CLOCK_MONOTONIC) - begin;
                 /* Not at regular intervals, which requests may have as well */
-                m->sends.next = begin + MAX(SENDS_NSEC / 2 + begin % SENDS_NSEC, taken * SENDS_PAUSE);
+                m->inspections.sends.next = begin + MAX(SENDS_NSEC / 2 + begin % SENDS_NSEC,
+                                                        taken * SENDS_PAUSE);
         }
-        (void) sd_event_source_set_time(source, m->sends.next / NSEC_PER_USEC + 1);
+        (void) sd_event_source_set_time(source, m->inspections.sends.next / NSEC_PER_USEC + 1);
         (void) sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
         return 0;
 }
@@ -176,7 +177,7 @@ static void sends_read(Unit *u, HostSample *r) {
         WindowSource buffer[UNITS_MAX_LIMIT];
         WindowSources sources;
 
-        r->sends_counted = u->manager->sends.n;
+        r->sends_counted = u->manager->inspections.sends.n;
         unit_get_sources(u, buffer, &sources);
         for (size_t i = 0; i < sources.n; i++) {
                 const struct qos_sends *s = &sources.sources[i].map->sends;

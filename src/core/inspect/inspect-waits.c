@@ -497,7 +497,7 @@ int resources_query_find_names(WaitsQuery *q, Unit *u, bool root, waits_names_t 
         q->probe = u->manager->probe;
         q->on_names = handler;
         q->userdata = userdata;
-        r = child_job_new(u->manager->children, root, look_up_names, on_names_found, q, &q->job);
+        r = child_job_new(u->manager->inspections.children, root, look_up_names, on_names_found, q, &q->job);
         return r < 0 ? r : 1;
 }
 

@@ -17,9 +17,11 @@
 #define RECONCILE_FOR_NSEC (300 * NSEC_PER_SEC)
 
 bool gauges_are_missing(const Manager *m, const WindowSources *w) {
+        const GaugeReadings *g = &m->readings.gauges;
+
         for (size_t i = 0; i < w->n; i++)
-                if ((m->gauges.sessions.oldest == 0 ||
-                     w->sources[i].map->oldest_session != m->gauges.sessions.oldest) &&
+                if ((g->sessions.oldest == 0 ||
+                     w->sources[i].map->oldest_session != g->sessions.oldest) &&
                     __atomic_load_n(&w->sources[i].map->in_flight, __ATOMIC_RELAXED) > 0)
                         return true;
         return false;
@@ -47,57 +49,67 @@ static bool manager_has_udp(const Manager *m) {
 }
 
 void listeners_refresh(Manager *m, uint64_t now, bool missing) {
-        if (m->gauges.listeners_at != 0 && now < m->gauges.listeners_at + GAUGES_AGE_NSEC && !missing)
+        GaugeReadings *g = &m->readings.gauges;
+
+        if (g->listeners_at != 0 && now < g->listeners_at + GAUGES_AGE_NSEC && !missing)
                 return;
 
-        m->gauges.listeners_at = now;
-        if (probe_read_listeners(m->probe, &m->gauges.sessions.listeners) < 0)
-                m->gauges.sessions.listeners = 0;
+        g->listeners_at = now;
+        if (probe_read_listeners(m->probe, &g->sessions.listeners) < 0)
+                g->sessions.listeners = 0;
 }
 
 void missed_refresh(Manager *m, uint64_t now) {
+        GaugeReadings *g = &m->readings.gauges;
+
         if (probe_count_missed(m->probe))
-                m->gauges.missed_at = now;
-        if (m->gauges.missed_at == 0 || now >= m->gauges.missed_at + RECONCILE_FOR_NSEC ||
-            now < m->gauges.reconciled_at + RECONCILE_NSEC)
+                g->missed_at = now;
+        if (g->missed_at == 0 || now >= g->missed_at + RECONCILE_FOR_NSEC ||
+            now < g->reconciled_at + RECONCILE_NSEC)
                 return;
-        m->gauges.reconciled_at = now;
+        g->reconciled_at = now;
         probe_reconcile_gauges(m->probe);
 }
 
 void gauges_refresh(Manager *m, uint64_t now, bool missing) {
-        if (m->gauges.read_at != 0 && now < m->gauges.read_at + GAUGES_AGE_NSEC && !missing)
+        GaugeReadings *g = &m->readings.gauges;
+
+        if (g->read_at != 0 && now < g->read_at + GAUGES_AGE_NSEC && !missing)
                 return;
 
-        m->gauges.read_at = now;
+        g->read_at = now;
         manager_find_lost_groups(m, now);
         missed_refresh(m, now);
         /* Without requests in flight, there is no oldest one. Requests that arrive later have no known age,
          * as those after the run */
-        if (!manager_has_in_flight(m) || probe_read_oldest(m->probe, &m->gauges.sessions.oldest) < 0)
-                m->gauges.sessions.oldest = 0;
-        if (now >= m->gauges.udp_expired_at + UDP_EXPIRE_NSEC) {
-                m->gauges.udp_expired_at = now;
+        if (!manager_has_in_flight(m) || probe_read_oldest(m->probe, &g->sessions.oldest) < 0)
+                g->sessions.oldest = 0;
+        if (now >= g->udp_expired_at + UDP_EXPIRE_NSEC) {
+                g->udp_expired_at = now;
                 (void) probe_expire_udp(m->probe);
         }
         /* Iterating the table of peers takes its full time even if it is empty */
         for (enum qos_gauge i = 0; i < QOS_GAUGES; i++)
                 if ((i == QOS_GAUGE_UDP && !manager_has_udp(m)) ||
-                    probe_read_gauge(m->probe, i, &m->gauges.sessions.gauges[i]) < 0)
-                        m->gauges.sessions.gauges[i] = 0;
+                    probe_read_gauge(m->probe, i, &g->sessions.gauges[i]) < 0)
+                        g->sessions.gauges[i] = 0;
 }
 
 void faults_refresh(Manager *m, uint64_t now) {
-        if (m->gauges.faults_at != 0 && now < m->gauges.faults_at + GAUGES_AGE_NSEC)
+        GaugeReadings *g = &m->readings.gauges;
+
+        if (g->faults_at != 0 && now < g->faults_at + GAUGES_AGE_NSEC)
                 return;
-        m->gauges.faults_at = now;
+        g->faults_at = now;
         (void) probe_find_faults(m->probe);
 }
 
 void storage_calls_refresh(Manager *m, uint64_t now) {
-        if (m->gauges.storage_at != 0 && now < m->gauges.storage_at + GAUGES_AGE_NSEC)
+        GaugeReadings *g = &m->readings.gauges;
+
+        if (g->storage_at != 0 && now < g->storage_at + GAUGES_AGE_NSEC)
                 return;
-        m->gauges.storage_at = now;
-        if (probe_find_storage_calls(m->probe, &m->gauges.storage_session) < 0)
-                m->gauges.storage_session = 0;
+        g->storage_at = now;
+        if (probe_find_storage_calls(m->probe, &g->storage_session) < 0)
+                g->storage_session = 0;
 }

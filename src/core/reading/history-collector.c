@@ -20,9 +20,9 @@
 #define HISTORY_DELAY_USEC (100 * USEC_PER_MSEC)
 
 static int history_path(const Manager *m, unsigned slot, char **ret) {
-        if (!m->history.prefix)
+        if (!m->readings.history.prefix)
                 return -ENOENT;
-        if (asprintf(ret, "%s%u", m->history.prefix, slot) < 0) {
+        if (asprintf(ret, "%s%u", m->readings.history.prefix, slot) < 0) {
                 *ret = NULL;
                 return -ENOMEM;
         }
@@ -37,13 +37,13 @@ void unit_forget_history(Manager *m, unsigned slot) {
 }
 
 void manager_forget_histories(Manager *m) {
-        const char *name = m->history.prefix ? strrchr(m->history.prefix, '/') : NULL;
+        const char *name = m->readings.history.prefix ? strrchr(m->readings.history.prefix, '/') : NULL;
         _cleanup_free_ char *directory = NULL;
         DIR *d;
 
         if (!name)
                 return;
-        directory = strndup(m->history.prefix, name++ - m->history.prefix);
+        directory = strndup(m->readings.history.prefix, name++ - m->readings.history.prefix);
         d = directory ? opendir(directory) : NULL;
         if (!d)
                 return;
@@ -95,9 +95,9 @@ static int on_history(sd_event_source *source, uint64_t usec, void *userdata) {
 void manager_begin_history(Manager *m) {
         int r;
 
-        if (m->history.timer)
+        if (m->readings.history.timer)
                 return;
-        r = sd_event_add_time(m->event, &m->history.timer, CLOCK_MONOTONIC, 0, 0, on_history, m);
+        r = sd_event_add_time(m->event, &m->readings.history.timer, CLOCK_MONOTONIC, 0, 0, on_history, m);
         if (r < 0)
                 (void) log_warning_errno(r, "Failed to arm history timer, history is disabled: %m");
 }
@@ -125,10 +125,11 @@ void unit_load_history(Unit *u, uint32_t generation) {
 
 int history_collector_init(Manager *m) {
         const char *directory = getenv("RUNTIME_DIRECTORY");
+        HistoryCollector *h = &m->readings.history;
 
-        if (directory && asprintf(&m->history.prefix, "%.*s/history-", (int) strcspn(directory, ":"),
-                                  directory) < 0) {
-                m->history.prefix = NULL;
+        if (directory &&
+            asprintf(&h->prefix, "%.*s/history-", (int) strcspn(directory, ":"), directory) < 0) {
+                h->prefix = NULL;
                 return -ENOMEM;
         }
         return 0;
@@ -136,7 +137,7 @@ int history_collector_init(Manager *m) {
 
 void history_collector_done(Manager *m) {
         manager_collect_history(m);
-        m->history.timer = sd_event_source_disable_unref(m->history.timer);
-        free(m->history.prefix);
-        m->history.prefix = NULL;
+        m->readings.history.timer = sd_event_source_disable_unref(m->readings.history.timer);
+        free(m->readings.history.prefix);
+        m->readings.history.prefix = NULL;
 }

@@ -32,7 +32,7 @@ size_t mounts_fill(const UnitReading *r, const MountsReading *mounts, Mount *ret
             !is_measured(r->context.measured, MEASURED_STORAGE_CALLS + QOS_STORAGE_READ))
                 return 0;
         for (size_t i = 1; i < mounts->n; i++) {
-                const char *point = mount_names_find(&r->unit->manager->mount_names,
+                const char *point = mount_names_find(&r->unit->manager->readings.mount_names,
                                                      mount_reading_get_device(mounts->rows + i));
                 Mount *m = ret + n++;
 

@@ -21,7 +21,7 @@ UnitQuery* unit_query_free(UnitQuery *q) {
         if (!q)
                 return NULL;
 
-        q->manager->n_unit_queries--;
+        q->manager->readings.n_queries--;
         service_manager_call_free(q->call);
         free(q->written);
         free(q->name);
@@ -66,7 +66,7 @@ int unit_query_new(Manager *m, const char *written, QosError *e, unit_query_hand
                 return 0;
         }
 
-        if (m->n_unit_queries >= UNIT_QUERIES_MAX)
+        if (m->readings.n_queries >= UNIT_QUERIES_MAX)
                 return 0;
         q = new0(UnitQuery, 1);
         if (!q)
@@ -78,7 +78,7 @@ int unit_query_new(Manager *m, const char *written, QosError *e, unit_query_hand
                 .handler = handler,
                 .userdata = userdata,
         };
-        m->n_unit_queries++;
+        m->readings.n_queries++;
         if (!q->written || !q->name ||
             service_manager_load(m->service_manager, q->name, on_unit_loaded, q, &q->call) < 0) {
                 unit_query_free(q);

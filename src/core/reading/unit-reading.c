@@ -109,7 +109,7 @@ void unit_reading_begin(Unit *u, uint64_t now, unsigned refresh, UnitReading *re
 }
 
 void unit_reading_get_gauges(UnitReading *r) {
-        reading_get_gauges(&r->context, &r->sources, &r->unit->manager->gauges.sessions);
+        reading_get_gauges(&r->context, &r->sources, &r->unit->manager->readings.gauges.sessions);
 }
 
 /* Whether writeback is attributed: the io controller is enabled for the unit itself, not only for an
@@ -140,13 +140,13 @@ bool unit_reading_get_storage(UnitReading *r) {
         if (!u->view || !unit_get_storage_sources(u, r->storage_buffer, &r->storage))
                 return false;
         storage_calls_refresh(u->manager, r->context.now);
-        r->storage.session = u->manager->gauges.storage_session;
+        r->storage.session = u->manager->readings.gauges.storage_session;
         return true;
 }
 
 void unit_reading_get_rows(const UnitReading *r, uint64_t window, uint64_t covered, RowsReading *ret) {
         const uint64_t *sessions = is_measured(r->context.measured, MEASURED_ARRIVALS) ?
-                r->unit->manager->gauges.sessions.gauges : NULL;
+                r->unit->manager->readings.gauges.sessions.gauges : NULL;
 
         rows_read(&r->sources, sessions, r->context.now, window, covered, ret);
 }

@@ -36,12 +36,12 @@ uint64_t sources_count_pending(const WindowSources *w, const Manager *m, double 
                 for (unsigned bin = 1; bin < QOS_WAITING_BINS; bin++) {
                         if (QOS_WAITING_NSEC(bin) < limit)
                                 continue;
-                        if (m->gauges.sessions.oldest != 0 &&
-                            map->oldest_session == m->gauges.sessions.oldest)
+                        if (m->readings.gauges.sessions.oldest != 0 &&
+                            map->oldest_session == m->readings.gauges.sessions.oldest)
                                 waiting += map->waiting.ages[bin];
                         for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
-                                if (m->gauges.sessions.gauges[g] != 0 &&
-                                    map->gauges[g].session == m->gauges.sessions.gauges[g])
+                                if (m->readings.gauges.sessions.gauges[g] != 0 &&
+                                    map->gauges[g].session == m->readings.gauges.sessions.gauges[g])
                                         n += map->gauges[g].waiting.ages[bin];
                 }
                 /* Those that ended since the iterator ran are among the counts */
