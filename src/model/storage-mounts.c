@@ -4,23 +4,24 @@
 #include "util.h"
 #include "window.h"
 
-/* As in window.c. A row is reassigned ten times a second at most, which takes some 10 us. */
+/* Attempts to read a map consistently, as in window.c. The programs reassign a row at most ten times a
+ * second, which takes about 10 us. */
 #define TRIES_MAX 16
 
 static uint64_t load(const __u64 *p) {
         return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
 
-/* A window of rows. */
+/* The window over which the rows of a map are read. */
 typedef struct MountWindow {
         const union qos_storage_element *map;
         uint64_t now;
-        uint64_t since;         /* of the map */
-        uint64_t boundary;      /* of QOS_MOUNT_LEVEL; 0: since the map was created */
-        uint64_t bins_boundary; /* of QOS_MOUNT_BINS_LEVEL; 0: the same */
+        uint64_t since;         /* CLOCK_MONOTONIC ns of the creation of the map */
+        uint64_t boundary;      /* its beginning, in steps of QOS_MOUNT_LEVEL; 0: creation of the map */
+        uint64_t bins_boundary; /* the same in steps of QOS_MOUNT_BINS_LEVEL, for latencies */
 } MountWindow;
 
-/* Index of what was written for the boundary. -ENOENT: nothing. */
+/* Returns the index of the entry that was written for the boundary, or -ENOENT. */
 static int boundaries_find(const struct qos_boundaries *list, unsigned n, uint64_t boundary) {
         for (unsigned i = 0; i < n; i++) {
                 uint64_t last = load(&list[i].last);
@@ -36,7 +37,7 @@ static uint64_t carried_load(const __u32 *low, const __u32 *carry) {
                __atomic_load_n(low, __ATOMIC_ACQUIRE);
 }
 
-/* mark, checkpoint: -1 for since the map was created */
+/* Reads the row, less its values in a mark and the bins of a checkpoint; -1: since the map was created. */
 static void row_read(const MountWindow *w, unsigned number, int mark, int checkpoint, MountCounts *ret) {
         const struct qos_mount_row *row = &w->map[QOS_STORAGE_ROW + number].row;
         uint64_t *words = (uint64_t*) &ret->counts,
@@ -94,8 +95,8 @@ void mount_counts_add(MountCounts *counts, const MountCounts *other) {
                 counts->maxima[i] = MAX(counts->maxima[i], other->maxima[i]);
 }
 
-/* Adds a row, merging those of the same file system: of two programs that raced for one, or of nested units.
- * If there are too many, the one with the least time is a part of the others. */
+/* Adds a row, merging those of the same file system: two programs may have raced for a row, and nested units
+ * have one each. If all rows are taken, the row with the least time is added to the first one, "others". */
 static void mounts_add(MountsReading *mounts, const MountReading *row) {
         MountReading *least;
 
@@ -120,7 +121,7 @@ static void mounts_add(MountsReading *mounts, const MountReading *row) {
                 mount_counts_add(&mounts->rows[0].value, &row->value);
 }
 
-/* Reads all rows of a map. -EAGAIN: not consistent. */
+/* Reads all rows of a map. Returns -EAGAIN if a program has changed them meanwhile. */
 static int source_read(const MountWindow *w, MountsReading *mounts) {
         const struct qos_storage_header *h = &w->map->header;
         uint32_t folds = __atomic_load_n(&h->folds, __ATOMIC_ACQUIRE);
@@ -168,8 +169,8 @@ static int mount_compare(const void *a, const void *b) {
                memcmp(&x->key, &y->key, sizeof(x->key));
 }
 
-/* Whether maps had counted calls before the unit was observed. What was counted by maps that are none of its
- * any more is negative, and a part of the others. */
+/* Whether maps had counted calls before the unit was observed. before is negative for maps that are no
+ * longer those of the unit, whose calls remain in "others". */
 static bool maps_are_older(const StorageCounts *before) {
         for (unsigned call = 0; before && call < QOS_STORAGE_CALLS; call++)
                 if ((int64_t) before->sums[QOS_STORAGE_COUNT + call] > 0)
@@ -188,7 +189,7 @@ void mounts_read(const StorageSources *sources, uint64_t now, uint64_t window, M
         /* Do not clear all rows, which are large */
         ret->rows[0] = (MountReading) {};
         ret->n = 1;
-        /* Only the sum at that time is known, not the rows */
+        /* Of counts before the unit was observed only the sum is known, not the rows */
         ret->measured = window_is_for_rows(window) &&
                         !(boundary * step <= sources->since && maps_are_older(sources->before));
 
@@ -211,7 +212,7 @@ void mounts_read(const StorageSources *sources, uint64_t now, uint64_t window, M
         qsort(ret->rows + 1, ret->n - 1, sizeof(MountReading), mount_compare);
 }
 
-/* Of what is counted last, the row has some that the unit does not have yet. */
+/* Saturates at 0: rows are read after the unit, and include the newest calls. */
 static void word_subtract(uint64_t *word, uint64_t n) {
         *word -= MIN(*word, n);
 }

@@ -35,7 +35,7 @@ def way(v):
 
 
 def follows(v, *units):
-    """The way is that of these units, and each of them has most of the time of the one above."""
+    """Checks that the path consists of these units, and that each has most of the time of the one above."""
     steps = way(v)
     equal([s.get("unit") for s in steps], [u.name for u in units], f"the units on the way: {said(v)}")
     whole = 1
@@ -144,7 +144,7 @@ def opened_by_systemd():
 
 @test(quiet="light", deadline=60)
 def to_nobody():
-    """nginx has an upstream that is not there: the way ends with its address, and fails without a share."""
+    """nginx has an upstream that is not there: the path ends with its address, which has failures and no share."""
     port = unused_port()
     u = nginx(f"location / {{ return 200 well; }} location /gone/ {{ proxy_pass http://127.0.0.1:{port}; }}")
     with asked(f"http://127.0.0.1:{u.port}/gone/", per_second=20):
@@ -157,7 +157,7 @@ def to_nobody():
 
 @test(quiet="light", deadline=90)
 def to_a_silent_one():
-    """nginx gives up requests to a service that accepts nobody."""
+    """nginx gives up requests to a service that does not accept connections."""
     last = accepts_nobody(1000)
     first = proxy(last.port, "proxy_read_timeout 200ms;")
     with asked(f"http://127.0.0.1:{first.port}/", per_second=40):
@@ -171,8 +171,8 @@ def to_a_silent_one():
 
 @test(quiet="light", deadline=90)
 def to_a_slow_one():
-    """The last one sleeps for each request, of which nothing more is known: the way ends in front of it, and that it is
-    slow is the cause."""
+    """The last one sleeps for each request, of which nothing more is known: the path ends before it, and its slowness
+    is the cause."""
     last = Toiler(sleep_us=20000)
     first = Toiler(ask=last.port)
     with loaded(first, connections=4):
@@ -205,7 +205,7 @@ def to_errors():
 
 @test(quiet="light", deadline=60)
 def in_a_circle():
-    """Two services that wait for each other for as long as somebody waits for them."""
+    """Two services that call each other: the path ends at the first one again."""
     ports = [unused_port(), unused_port()]
     prepare()
     path = f"/run/{scenario.prefix}-circle.py"

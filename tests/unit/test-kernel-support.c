@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* On which kernels nothing can be measured, and what is said then. */
+/* Kernels on which nothing can be measured, and the error on each. */
 
 #include "util.h"
 

@@ -44,7 +44,7 @@ static StorageReading read_at(const union qos_storage_element *map, uint64_t now
         return r;
 }
 
-/* A reproducible sequence of calls; each window is compared with those of them that ended in it. */
+/* A reproducible sequence of calls. Each window is compared with the calls that ended in it. */
 static void test_windows(void) {
         static const uint64_t windows[] = { WINDOW_TOTAL, NSEC_PER_SEC, 10 * NSEC_PER_SEC,
                                             60 * NSEC_PER_SEC };
@@ -58,7 +58,7 @@ static void test_windows(void) {
 
         for (size_t i = 0; i < ELEMENTSOF(calls); i++) {
                 random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
-                /* Some times nothing happens for a while */
+                /* Pauses, in which sub-windows are skipped */
                 now += i % 500 == 499 ? 25 * NSEC_PER_SEC : (random >> 40) * 4;
                 calls[i].at = now;
                 calls[i].nsec = random >> 33;
@@ -108,7 +108,7 @@ static void test_windows(void) {
         }
 }
 
-/* Functions that return a pointer succeed with what is a negative number. */
+/* A successful call that returns a pointer may look like a negative number. */
 static void test_results(void) {
         _cleanup_free_ union qos_storage_element *map = map_new(START);
         StorageReading r;
@@ -150,7 +150,7 @@ static void test_wraparound(void) {
         check(d.count == 2);
 }
 
-/* What a map had counted before it became a source, and what was counted by one that is none any more. */
+/* Counts of a map from before it became a source, and of one that is no longer a source. */
 static void test_before(void) {
         _cleanup_free_ union qos_storage_element *map = map_new(START);
         const StorageSource source = { .map = map, .since = START };
@@ -244,7 +244,7 @@ static const MountReading* mount_on(const MountsReading *m, uint32_t device) {
         return NULL;
 }
 
-/* Rows over windows, compared with the calls that ended in them; all rows together are the unit. */
+/* Rows over windows, compared with the calls that ended in them. The rows add up to the unit. */
 static void test_mounts(void) {
         static const uint64_t windows[] = { WINDOW_TOTAL, 2 * NSEC_PER_SEC, 10 * NSEC_PER_SEC };
         static const FileSystem list[] = {
@@ -314,7 +314,7 @@ static void test_mounts(void) {
         }
 }
 
-/* Another file system with the device number, and what the first one counted, is in no row. */
+/* A device number is reused by another file system: the calls of the first one are in no row. */
 static void test_mount_reused(void) {
         static const FileSystem first = { 50, 0xffff888100000000, { 1, 1 }, "tmpfs" },
                                 second = { 50, 0xffff888100000000, { 2, 2 }, "tmpfs" },
@@ -338,7 +338,7 @@ static void test_mount_reused(void) {
         check(m.rows[0].value.bins[QOS_MOUNT_BINS + 5] == 100); /* 1 us, of the last 20 s */
 }
 
-/* Of more file systems than rows, those have one that take most time; one that takes more later gets one. */
+/* With more file systems than rows, those with most time have a row, also if that changes later. */
 static void test_mounts_many(void) {
         _cleanup_free_ union qos_storage_element *map = map_new(START);
         FileSystem list[40];
@@ -374,7 +374,7 @@ static void test_mounts_nested(void) {
         record_on(b, &fs, START, QOS_STORAGE_READ, 1, 1000);
         mounts_read(&sources, START + 1, WINDOW_TOTAL, &m);
         check(m.measured && m.n == 2 && m.rows[1].value.counts.count[QOS_STORAGE_READ] == 2);
-        /* Windows of level 0 have no rows, nor has what began before the unit was observed */
+        /* Windows of level 0 have no rows, nor have windows that began before the unit was observed */
         mounts_read(&sources, START + 1, NSEC_PER_SEC, &m);
         check(!m.measured);
         sources.before = &before;
