@@ -15,96 +15,96 @@
 #include "histogram.h"
 #include "parser.h"
 
-/* The table has 4096 bytes unless the reader allows more, and an entry is taken for at least 32. */
+/* The default size of the dynamic table is 4096 bytes, and that of an entry is at least 32. */
 #define HPACK_ENTRIES 128U
 
-#define HPACK_STATIC 61U        /* entries of the table that is the same for all */
+#define HPACK_STATIC 61U        /* entries of the static table */
 
 enum hpack_state {
         HPACK_FIELD,            /* before the first byte of a field */
         HPACK_INDEX,            /* in the rest of an index */
         HPACK_LENGTH,           /* before the length of a string */
         HPACK_LENGTH_REST,
-        HPACK_STRING,           /* in the part of a string that matters */
-        HPACK_SKIP,             /* in the rest */
+        HPACK_STRING,           /* in the part of a string that is parsed */
+        HPACK_SKIP,             /* in the rest of the string */
 };
 
 enum hpack_kind {
-        HPACK_INDEXED,          /* name and value are in the table */
-        HPACK_INSERT,           /* will be */
-        HPACK_LITERAL,          /* will not be */
-        HPACK_RESIZE,           /* no field */
+        HPACK_INDEXED,          /* name and value are in a table */
+        HPACK_INSERT,           /* literal, inserted into the dynamic table */
+        HPACK_LITERAL,          /* literal, not inserted */
+        HPACK_RESIZE,           /* not a field: update of the size of the dynamic table */
 };
 
-/* What a field is. */
+/* Fields that are parsed. */
 enum hpack_name {
         HPACK_OTHER,
-        HPACK_STATUS,           /* value: the class, 1 … 5 */
+        HPACK_STATUS,           /* value: class of the status, 1 … 5 */
         HPACK_CONTENT,          /* value: enum hpack_content */
-        HPACK_GRPC,             /* value: the code */
-        HPACK_PATH,             /* value: where struct hpack_paths has it */
-        HPACK_UNKNOWN,          /* an entry that was not seen being added */
+        HPACK_GRPC,             /* value: status of the call */
+        HPACK_PATH,             /* value: index in struct hpack_paths */
+        HPACK_UNKNOWN,          /* reference to an entry whose insertion was not seen */
 };
 
 enum hpack_content {
-        HPACK_CONTENT_NONE,     /* nothing is said of it */
+        HPACK_CONTENT_NONE,     /* no content-type in the block */
         HPACK_CONTENT_OTHER,
         HPACK_CONTENT_GRPC,
         HPACK_CONTENT_EVENTS,
 };
 
-#define HPACK_GRPC_UNKNOWN 2U   /* the code that stands for one that makes no sense */
+#define HPACK_GRPC_UNKNOWN 2U   /* UNKNOWN, which gRPC uses for an invalid status, too */
 
-/* The paths in the table that are kept, those that were added last: a service of gRPC has some methods. A
- * request with another one has no name. */
+/* Number of paths of the dynamic table that are remembered, the newest ones: a gRPC service has a few
+ * methods. A request that refers to an older one has no name. */
 #define HPACK_PATHS 32U
-/* Those that are in the table that is the same for all: "/", "/index.html" */
+/* Paths in the static table: "/", "/index.html" */
 #define HPACK_PATH_ROOT 0xfeU
 #define HPACK_PATH_INDEX 0xffU
 
 struct hpack {
-        __u64 begin;            /* of a string: the first eight bytes, as window_word() has them */
-        __u64 more;             /* of a string: the next eight */
-        __u32 length;           /* of a string: its length */
-        __u32 left;             /* that are to come; of a number: what is known of it */
-        __u32 inserted;         /* entries that were added */
+        __u64 begin;            /* first eight bytes of the string, in the order of window_word() */
+        __u64 more;             /* the next eight */
+        __u32 length;           /* length of the string */
+        __u32 left;             /* remaining bytes of it; within a number: its value so far */
+        __u32 inserted;         /* number of insertions into the dynamic table */
         __u8 state;             /* enum hpack_state */
         __u8 kind;              /* enum hpack_kind */
-        __u8 name;              /* enum hpack_name, of this field */
+        __u8 name;              /* enum hpack_name of the current field */
         __u8 value;             /* the string is the value */
-        __u8 huffman;           /* it is coded */
+        __u8 huffman;           /* the string is Huffman-coded */
         __u8 shift;
-        __u8 next;              /* its 17th byte */
-        __u8 lost;              /* 1: the place is lost, and with it the table */
+        __u8 next;              /* 17th byte of the string */
+        __u8 lost;              /* 1: the position in the block is unknown, and so is the table */
 
-        /* The block of fields so far */
-        __u8 status;            /* class, 0: none */
-        __u8 grpc;              /* code + 1, 0: none */
+        /* Fields of the current block */
+        __u8 status;            /* class of the status; 0: none */
+        __u8 grpc;              /* status of the call + 1; 0: none */
         __u8 content;           /* enum hpack_content */
-        __u8 unknown;           /* 1: it has a field of which nothing is known */
+        __u8 unknown;           /* 1: the block has an unknown field */
         __u32 _padding;
-        __u16 entries[HPACK_ENTRIES]; /* enum hpack_name, and the value above it; by number modulo their
-                                       * count */
+        __u16 entries[HPACK_ENTRIES]; /* dynamic table, a ring by number of the insertion: enum hpack_name in
+                                       * the lower byte, the value in the upper one */
 };
 
-/* The names of a path (exclude-key.h). */
+/* The hashes of a path (exclude-key.h). */
 struct hpack_path {
         __u64 directories[NAME_DIRECTORIES];
         __u64 name;
-        __u32 number;           /* which of the entries that were added, from 1, it is in; 0: none */
+        __u32 number;           /* number of its insertion, from 1; 0: none */
         __u8 n_directories;
-        __u8 known;             /* 1: it has come to its end, and all of it was understood */
+        __u8 known;             /* 1: complete, and parsed as a whole */
         __u16 _padding;
 };
 
-/* Of the questions' fields beside struct hpack. */
+/* State of the paths of requests, in addition to struct hpack. */
 struct hpack_paths {
-        struct hpack_path path; /* of this block */
+        struct hpack_path path; /* of the current block */
         struct hpack_path entries[HPACK_PATHS];
-        __u32 next;             /* the entry that is used next */
-        __u32 bits;             /* of a coded path: those that are in no letter yet */
+        __u32 next;             /* index of the entry to be overwritten next */
+        __u32 bits;             /* of a Huffman-coded path: bits not decoded yet */
         __u8 n_bits;
-        __u8 ended;             /* 1: what comes of the path has no meaning */
+        __u8 ended;             /* 1: the rest of the path is not parsed */
         __u16 _padding;
 };
 
@@ -114,7 +114,7 @@ static inline __attribute__((always_inline)) void hpack_begin(struct hpack *p) {
         p->state = HPACK_FIELD;
 }
 
-/* The entry at this place. */
+/* The field at this index of the tables. */
 static inline __attribute__((always_inline)) __u32 hpack_entry(const struct hpack *p, __u32 index) {
         __u32 back = index - HPACK_STATIC - 1;
 
@@ -133,13 +133,13 @@ static inline __attribute__((always_inline)) __u32 hpack_entry(const struct hpac
 
 /* ---- paths ---- */
 
-/* The letters that have codes of up to 15 bits (RFC 7541, appendix B), by length, and in order of their
- * codes. The others are those that must not be in a path, and "\\". */
+/* Characters with codes of up to 15 bits (RFC 7541, appendix B), by length, in the order of the codes. All
+ * others are invalid in a path, except "\\". */
 static const __u8 hpack_letters[128] =
         "012aceiost %-./3456789=A_bdfghlmnpru:BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz&*,;XZ!\"()?'+|#>\0$@[]~^}<`{";
 
-/* The letter that these bits begin with, the first one highest, and how many of them it takes. 0 of them:
- * more than 15. */
+/* Decodes the character at the beginning of these bits, most significant one first. Returns it and its
+ * number of bits, which is 0 for codes of more than 15. */
 static inline __attribute__((always_inline)) __u32 hpack_letter(__u32 bits, __u32 *ret_length) {
         __u32 length, first, at;
 
@@ -213,8 +213,8 @@ static inline __attribute__((always_inline)) void hpack_path_letter(struct hpack
         q->path.n_directories++;
 }
 
-/* The next byte of a path, coded or not. Of a coded one a byte ends two letters at most, which have five
- * bits and more. */
+/* Parses the next byte of a path. Of a Huffman-coded one, a byte completes at most two characters, as codes
+ * have at least five bits. */
 static inline __attribute__((always_inline)) void hpack_path_byte(struct hpack_paths *q, __u32 byte,
                                                                   int huffman) {
         __u32 letter, length;
@@ -230,7 +230,7 @@ static inline __attribute__((always_inline)) void hpack_path_byte(struct hpack_p
         for (int i = 0; i < 2; i++) {
                 letter = hpack_letter(q->bits << ((32 - q->n_bits) & 31), &length);
                 if (length == 0 && q->n_bits >= 15) {
-                        q->ended = 1; /* no rule has such a letter; not known */
+                        q->ended = 1; /* no rule has such a character: the path is unknown */
                         return;
                 }
                 if (length == 0 || length > q->n_bits)
@@ -255,8 +255,7 @@ static inline __attribute__((always_inline)) void hpack_path_static(struct hpack
         q->path.known = 1;
 }
 
-/* The entry of the table with this number is a path, which is in this place unless it has been used
- * again. */
+/* Returns the path of the insertion with this number, unless its entry has been overwritten. */
 static inline __attribute__((always_inline)) void hpack_path_take(struct hpack_paths *q, __u32 which,
                                                                   __u32 number) {
         __u64 i = which;
@@ -271,7 +270,7 @@ static inline __attribute__((always_inline)) void hpack_path_take(struct hpack_p
         }
 }
 
-/* The path is added to the table, as the entry with this number. Returns which it is. */
+/* Remembers the path of the insertion with this number. Returns its index. */
 static inline __attribute__((always_inline)) __u32 hpack_path_add(struct hpack_paths *q, __u32 number) {
         __u64 i = q->next++ & (HPACK_PATHS - 1);
 
@@ -283,7 +282,7 @@ static inline __attribute__((always_inline)) __u32 hpack_path_add(struct hpack_p
 
 /* ---- fields ---- */
 
-/* With q it is of requests, and only their path has a meaning. */
+/* q: of requests, of which only the path is parsed; NULL: of responses. */
 static inline __attribute__((always_inline)) void hpack_field(struct hpack *p, struct hpack_paths *q,
                                                               __u32 name, __u32 value) {
         if (q) {
@@ -312,7 +311,7 @@ static inline __attribute__((always_inline)) void hpack_field(struct hpack *p, s
         p->state = HPACK_FIELD;
 }
 
-/* The first letters of a string, as they are and as they are coded (RFC 7541, appendix B). */
+/* The first characters of strings, plain and Huffman-coded (RFC 7541, appendix B). */
 static inline __attribute__((always_inline)) __u32 hpack_name(const struct hpack *p, int questions) {
         if (questions)
                 return (p->huffman ? p->length == 4 && p->begin >> 32 == 0xb958d33f :
@@ -329,8 +328,8 @@ static inline __attribute__((always_inline)) __u32 hpack_name(const struct hpack
         return HPACK_OTHER;
 }
 
-/* The first digit of a number, which is taken off the word. Coded, 0 … 2 have five bits and the others six.
- * 10: none is there. */
+/* Removes the first digit of a number from the word. Huffman-coded, 0 … 2 have five bits and the others six.
+ * Returns 10 if there is none. */
 static inline __attribute__((always_inline)) __u32 hpack_digit(__u64 *word, int huffman) {
         __u32 digit;
 
@@ -374,12 +373,12 @@ static inline __attribute__((always_inline)) __u32 hpack_grpc(const struct hpack
         return code;
 }
 
-/* "application/grpc", alone or with what it carries ("+proto", ";"): "-web" is another thing, for which
- * there is no grpc-status in the head. "text/event-stream". */
+/* "application/grpc", alone or followed by "+proto" or parameters (";"), but not by "-web", which has no
+ * grpc-status in the head; or "text/event-stream". */
 static inline __attribute__((always_inline)) __u32 hpack_content(const struct hpack *p) {
         if (p->huffman) {
                 if (p->begin == 0x1d75d0620d263d4cULL && p->more >> 40 == 0x4d6564)
-                        /* "+" begins with eight ones, ";" (11111011) and "-" (010110) with less */
+                        /* The code of "+" begins with eight ones, ";" is 11111011, "-" is 010110 */
                         return p->length == 11 || (p->more >> 32 & 0xff) >= 0xfb ? HPACK_CONTENT_GRPC :
                                HPACK_CONTENT_OTHER;
                 return p->begin == 0x497ca582f72d4959ULL &&
@@ -392,7 +391,7 @@ static inline __attribute__((always_inline)) __u32 hpack_content(const struct hp
                HPACK_CONTENT_EVENTS : HPACK_CONTENT_OTHER;
 }
 
-/* A name or a value has ended. */
+/* A name or a value is complete. */
 static inline __attribute__((always_inline)) void hpack_string_end(struct hpack *p, struct hpack_paths *q) {
         __u32 value = 0;
 
@@ -463,7 +462,7 @@ static inline __attribute__((always_inline)) void hpack_length_end(struct hpack 
                 p->state = p->value && !hpack_is_of_use(p->name, questions) ? HPACK_SKIP : HPACK_STRING;
 }
 
-/* One more byte of a number that did not fit into the first one. Returns 1: it was the last. */
+/* Parses another byte of a number that exceeds its prefix. Returns 1 if it was the last one. */
 static inline __attribute__((always_inline)) int hpack_number(struct hpack *p, __u32 byte) {
         if (p->shift > 21) { /* longer than any frame */
                 p->lost = 1;
@@ -543,7 +542,7 @@ static inline __attribute__((always_inline)) void hpack_take(struct hpack *p, st
                 p->unknown = 1;
 }
 
-/* The next byte of a block, in any state but HPACK_SKIP. */
+/* Parses the next byte of a block of a response, in any state but HPACK_SKIP. */
 PARSER_FUNCTION __u32 hpack_byte(struct hpack *p, __u32 byte) {
         if (!p || p->lost)
                 return 0;
@@ -551,7 +550,7 @@ PARSER_FUNCTION __u32 hpack_byte(struct hpack *p, __u32 byte) {
         return 0;
 }
 
-/* The same of a request's. */
+/* The same for requests. */
 PARSER_FUNCTION __u32 hpack_question_byte(struct hpack *p, struct hpack_paths *q, __u32 byte) {
         if (!p || !q || p->lost)
                 return 0;
@@ -559,7 +558,7 @@ PARSER_FUNCTION __u32 hpack_question_byte(struct hpack *p, struct hpack_paths *q
         return 0;
 }
 
-/* Takes up to n bytes of a string that do not matter. */
+/* Skips up to n bytes of a string. */
 static inline __attribute__((always_inline)) __u32 hpack_skip_bytes(struct hpack *p, struct hpack_paths *q,
                                                                     __u32 n) {
         if (n > p->left)
