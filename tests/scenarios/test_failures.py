@@ -34,7 +34,7 @@ class Failing(Unit):
 
 @contextlib.contextmanager
 def requests_to(port, pause=0.01):
-    """A request after the other, whatever the response. Yields a function that returns how many had one."""
+    """Sends one request after the other, whatever the responses. Yields a function that returns how many these are."""
     end, n = threading.Event(), [0]
 
     def go_on():
@@ -58,7 +58,7 @@ def requests_to(port, pause=0.01):
 
 
 def first(d, kind):
-    """The finding of that kind, which has to be the first one, and the verdict."""
+    """Returns the finding of that kind, which has to be the first one, and the verdict."""
     equal(d["findings"][0]["kind"] if d["findings"] else None, kind, f"the first finding of {said(d)}")
     equal(d["verdict"], "found", f"verdict of {said(d)}")
     return d["findings"][0]
@@ -127,7 +127,7 @@ def all_200():
 
 @case(also=("workload",), quiet="light")
 def flood_of_404():
-    """Requests for what is not there are no failure of the service, and faster than others."""
+    """Responses with status 404 are no failure of the service, and faster than others."""
     u = nginx('location / { return 200 "hello"; } location /none { return 404; }')
     path = f"/run/{scenario.prefix}.normal"
     try:
@@ -142,7 +142,7 @@ def flood_of_404():
 
 @case("idle", quiet="light", fails=True)
 def no_requests_any_more():
-    """A service that had hundreds of requests per second, and has none: what is in front of it is to be looked at."""
+    """A service that had hundreds of requests per second, and has none: the diagnosis points to its clients."""
     u = nginx('return 200 "hello";')
     path = f"/run/{scenario.prefix}.normal"
     try:
@@ -219,7 +219,7 @@ def failures_of(f):
 
 @test(quiet="light")
 def failing_upstream():
-    """The unit behind the proxy returns 503, and so does the proxy; then both are well again."""
+    """The unit behind the proxy returns 503, and so does the proxy; then neither has a failure any more."""
     back = Failing(503).start()
     scenario.attach(back)
     u = proxy(back.port)
@@ -252,7 +252,7 @@ def failing_upstream():
 
 @case("dependency", quiet="light", fails=True)
 def failing_upstream_with_a_fallback():
-    """The proxy has something else to return: it has no errors, its peer has."""
+    """The proxy has a fallback: it returns no errors, its peer does."""
     back = Failing(503).start()
     u = proxy(back.port, "proxy_intercept_errors on; error_page 503 =200 @instead;")
     with requests_to(u.port) as answered:
@@ -321,7 +321,7 @@ def failed():
 
 @case("down", quiet="light", fails=True)
 def stopped_unit():
-    """A unit that somebody has stopped."""
+    """A unit that was stopped with systemctl."""
     prepare()
     s = Server(mode="thread", settings="Restart=no").start()
     scenario.attach(s)
@@ -354,7 +354,7 @@ def accepts_nobody(backlog):
 
 @case("dropped", quiet="light", fails=True)
 def accept_queue_full():
-    """Clients of a server that accepts nobody, with room for one."""
+    """Clients of a server that does not accept connections, with a backlog of one."""
     u = accepts_nobody(1)
     port = u.port
     clients = [subprocess.Popen(["python3", "-c",
