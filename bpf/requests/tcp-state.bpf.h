@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#pragma once
+
+/* Changes of the state of a connection: its beginning, its end, and reads that are noticed by then only. */
+
+#include "tcp-arrive.bpf.h"
+#include "tcp-client.bpf.h"
+#include "tcp-receive.bpf.h"
+
+/* The application has read up to this position, and no program has run for the read: at the latest now. A
+ * separate function, for its stack. */
+static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c, struct qos_unit_map *u,
+                                                 __u32 copied) {
+        struct exchange_effect effect = {};
+        __u64 now = bpf_ktime_get_ns();
+        struct pipeline *t = NULL;
+        struct tls *s = NULL;
+        struct h2_conn *h = NULL;
+        struct tls_plaintext *o;
+        struct tls_conn *tls;
+        struct attribution p;
+
+        if (!sk || !c || !u)
+                return 0;
+        if (c->x.flags & EXCHANGE_DONE)
+                return 0;
+        if (c->x.flags & EXCHANGE_PARSED)
+                t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
+        else if (c->x.flags & EXCHANGE_H2)
+                h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
+        else if (c->x.flags & EXCHANGE_TLS) {
+                tls = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
+                if (!tls)
+                        return 0;
+                /* If the plaintext is known, openssl_egress does this */
+                o = tls->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext, &tls->key) : NULL;
+                if (o && o->sock == (__u64) (long) sk && o->pipeline.protocol != PROTOCOL_PLAIN)
+                        return 0;
+                s = &tls->tls;
+        }
+
+        read_check(&c->owner, false);
+        bpf_spin_lock(&c->lock);
+        read_apply(&c->x, &(struct read_parsers) { t, h, s }, now, copied, 0, &effect);
+        p = conn_commit(c, &effect);
+        bpf_spin_unlock(&c->lock);
+
+        u = exchange_has_effect(&effect) ? attribution_resolve(u, &p) : NULL;
+        if (!u)
+                return zero();
+        window_advance(u, now);
+        record_effect(u, p.target, &effect);
+        return zero();
+}
+
+/* Counts segments, by the counter of the connection: a retransmitted buffer may consist of several. */
+static __always_inline void conn_count_retransmits(struct conn *c, __u32 total, struct qos_unit_map *u) {
+        __u32 old = *(volatile __u32*) &c->retransmits;
+
+        if ((__s32) (total - old) <= 0 || __sync_val_compare_and_swap(&c->retransmits, old, total) != old)
+                return;
+        window_count(u, QOS_COUNTER_RETRANSMITS, total - old);
+}
+
+/* The counter for a connection that ends with an open request. */
+static __always_inline __u32 end_cell(int error, int old_state) {
+        if (error == ETIMEDOUT)
+                return QOS_COUNTER_ERRORS_TIMEOUT;
+        if (error != 0)
+                return QOS_COUNTER_CLIENT_ABORTS; /* a reset was received */
+        if (old_state == TCP_CLOSE_WAIT || old_state == TCP_LAST_ACK || old_state == TCP_CLOSING)
+                return QOS_COUNTER_CLIENT_ABORTS; /* the client has closed first */
+        return QOS_COUNTER_ERRORS_RESET;
+}
+
+/* The counter for a failed TLS connection, by the side that has sent an alert. */
+static __always_inline __u32 tls_failed_cell(const struct tls *t, __u32 cell) {
+        if (t->failed & TLS_FAILED_SERVER)
+                return QOS_COUNTER_ERRORS_RESET;
+        return t->failed & TLS_FAILED_CLIENT ? QOS_COUNTER_CLIENT_ABORTS : cell;
+}
+
+/* The end of the handshake. */
+static __always_inline int connection_established(struct sock *sk, struct conn *c, struct qos_unit_map *u,
+                                                  struct tcp_sock *tp, __u32 copied) {
+        __u32 zero = 0, window_end = tp->rcv_wup + tp->rcv_wnd;
+        struct exchange_effect effect = {};
+        __u64 now = bpf_ktime_get_ns();
+        struct attribution p;
+        struct handoff *h;
+
+        h = bpf_map_lookup_elem(&accept_handoffs, &zero);
+        window_advance(u, now);
+        window_count(u, QOS_COUNTER_ACCEPTED, 1);
+
+        /* Possibly not the first data: segments overtake each other, and the acknowledgement */
+        if (h && (h->at == 0 || h->client_port != sk->__sk_common.skc_dport ||
+                  exchange_distance(h->seq, copied) < 0 || exchange_distance(window_end, h->end) < 0))
+                h = NULL;
+
+        if (c->kind == CONN_LISTENER)
+                conn_accept(c, u, tp, copied, h ? h->at : now);
+
+        /* Also if a segment on another CPU has initialized the connection before */
+        if (h) {
+                bpf_spin_lock(&c->lock);
+                exchange_arrive(&c->x, h->at,
+                                &(struct exchange_segment) { .seq = h->seq, .end = h->end, .rcv_nxt = copied,
+                                                             .window_end = window_end }, &effect);
+                p = conn_commit(c, &effect);
+                bpf_spin_unlock(&c->lock);
+                h->at = 0;
+
+                u = attribution_resolve(u, &p);
+                if (!u)
+                        return 0;
+                record_sum(u, p.target, exchange_sum(&c->x, QOS_SUM_BYTES_IN), QOS_ENTRY_SUM_BYTES_IN,
+                           effect.bytes);
+                record_effect(u, p.target, &effect);
+        }
+
+        conn_count(c, u, true, now);
+        return 0;
+}
+
+/* The unit closes a connection, or it has ended. */
+struct connection_end {
+        __u64 now;
+        __u64 by_unit;                  /* ~0: the unit ends it; as end_cell() */
+        __u32 unsent;                   /* bytes written by the application that have not left */
+        bool gone;                      /* it has ended */
+        /* State of its parser, as far as there is any */
+        struct pipeline *t;
+        struct h2_conn *h;
+        struct tls_conn *s;
+        struct tls_plaintext *o;
+        bool muxed;                     /* the plaintext is HTTP/2 */
+        bool missed;                    /* parts of its requests were not seen */
+        bool not_understood;
+};
+
+static __always_inline void end_find_parsers(struct sock *sk, struct conn *c, struct connection_end *e) {
+        if (c->x.flags & EXCHANGE_PARSED)
+                e->t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
+        else if (c->x.flags & EXCHANGE_H2)
+                e->h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
+        else if (c->x.flags & EXCHANGE_TLS || c->tries >= TRIES_MAX || e->gone) {
+                e->s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
+                e->o = e->s && e->s->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext, &e->s->key) : NULL;
+                if (e->o && e->o->sock != (__u64) (long) sk)
+                        e->o = NULL;
+                if (e->o && e->o->pipeline.protocol != PROTOCOL_PLAIN &&
+                    e->o->pipeline.protocol != PROTOCOL_HTTP2 && tls_plaintext_lock(e->o)) {
+                        e->t = &e->o->pipeline;
+                        /* A response that was sent while another program had the lock */
+                        e->t->missed |= e->o->missed_at != 0;
+                }
+        }
+        e->muxed = e->o && e->o->pipeline.protocol == PROTOCOL_HTTP2;
+        e->missed = (e->t && e->t->missed) || (e->h && e->h->in.synced != H2_SYNCED);
+        e->not_understood = e->t && e->t->not_understood & PIPELINE_REQUESTS;
+}
+
+/* The lock is held. */
+static __always_inline void end_settle(struct conn *c, const struct connection_end *e, __u32 copied,
+                                       struct exchange_effect *effect) {
+        struct pipeline *t = e->t;
+        struct h2_conn *h = e->h;
+        __u32 asked;
+
+        if (e->s && t) {
+                /* Open requests are known by the parser. Unread data is mostly close_notify of the client */
+                if (c->x.in_end - copied <= TLS_FAREWELL_SIZE)
+                        c->x.n_marks = 0;
+                pipeline_commit(t, &c->x, e->now, e->unsent == 0, effect);
+        } else if (e->s && e->o && e->o->pipeline.protocol != PROTOCOL_PLAIN)
+                exchange_shut(&c->x, effect); /* another program has the lock, or it is HTTP/2 */
+        else if (e->s)
+                tls_end(&c->x, &e->s->tls, e->gone, e->unsent, effect);
+        asked = t ? pipeline_outstanding(t) : h ? h->open : c->x.state == EXCHANGE_ASKED;
+        /* Unread frames may be no request (GOAWAY) */
+        if ((h && asked == 0) || e->muxed)
+                exchange_shut(&c->x, effect);
+        if (t && !e->gone)
+                pipeline_half_close(t, &c->x, e->now, e->unsent, effect);
+        exchange_end(&c->x, e->gone, asked, e->unsent, effect);
+        if (e->s && c->x.flags & EXCHANGE_TLS && (e->gone || e->unsent == 0))
+                tls_fail(&e->s->tls, effect);
+        if (t && effect->unanswered) {
+                effect->unanswered = pipeline_get_failed(t, &c->x, effect->unanswered, e->by_unit);
+                pipeline_reset(t);
+                effect->in_flight += pipeline_extra(t);
+        }
+        if (h && effect->unanswered) {
+                effect->unanswered = h2_get_failed(h, effect->unanswered);
+                h->open = 0;
+                effect->in_flight += h2_extra(h);
+        }
+        if (e->gone)
+                effect->in_flight = -c->in_flight; /* also while another program has the lock */
+}
+
+/* Ends what is known of the connection besides struct conn. */
+static __always_inline void end_parsers(struct sock *sk, const struct connection_end *e,
+                                        struct exchange_effect *effect) {
+        if (e->h && effect->unanswered)
+                h2_clear(e->h, h2_conn_more(sk, e->h, NULL));
+        if (e->o && e->t)
+                tls_plaintext_unlock(e->o);
+
+        if (e->o && e->gone)
+                bpf_map_delete_elem(&plaintext, &e->s->key);
+        if (e->muxed && (e->gone || e->unsent == 0))
+                effect->unanswered = tls_plaintext_h2_drop(&e->s->key) ?: effect->unanswered;
+        else if (e->muxed)
+                tls_plaintext_h2_commit(e->o);
+        if (e->o && e->gone)
+                e->s->key.ssl = 0;
+}
+
+/* Counts the requests that have no response at the end of the connection. */
+static __always_inline void end_record(struct sock *sk, struct qos_unit_map *u, __u32 target, int old_state,
+                                       const struct connection_end *e, __u32 unanswered) {
+        __u32 cell;
+
+        if (unanswered == 0 || e->not_understood)
+                return; /* possibly no request, and no lost run */
+        if (e->missed) {
+                /* missed data may have been no request */
+                window_count(u, QOS_COUNTER_DROPS, unanswered);
+                return;
+        }
+        cell = end_cell(sk->sk_err, old_state);
+        if (e->s && e->s->tls.failed & TLS_FAILED_COUNTED)
+                cell = tls_failed_cell(&e->s->tls, cell);
+        /* A client of a server without responses has aborted nothing when it closes */
+        if (cell != QOS_COUNTER_CLIENT_ABORTS || sk->sk_err != 0 || target_has_responded(u, target))
+                record_count(u, target, cell, cell - QOS_COUNTER_ERRORS_RESET + QOS_ENTRY_ERRORS_RESET,
+                             unanswered);
+}
+
+static __always_inline int connection_ends(struct sock *sk, struct conn *c, struct qos_unit_map *u,
+                                           struct tcp_sock *tp, __u32 copied, __u64 states) {
+        int old_state = states >> 32, new_state = (__u32) states;
+        struct connection_end e = {
+                .now = bpf_ktime_get_ns(),
+                .by_unit = histogram_if_zero(sk->sk_err) &
+                           ~histogram_if_zero((old_state ^ TCP_CLOSE_WAIT) * (old_state ^ TCP_LAST_ACK) *
+                                              (old_state ^ TCP_CLOSING)),
+                .unsent = tp->write_seq - tp->snd_nxt,
+                .gone = new_state == TCP_CLOSE,
+        };
+        struct exchange_effect effect = {};
+        struct attribution p;
+
+        if (exchange_distance(copied, c->x.read_end) > 0 && c->x.flags & EXCHANGE_READ_KNOWN)
+                read_missed(sk, c, u, copied);
+        end_find_parsers(sk, c, &e);
+
+        bpf_spin_lock(&c->lock);
+        end_settle(c, &e, copied, &effect);
+        p = conn_commit(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        end_parsers(sk, &e, &effect);
+
+        u = attribution_resolve(u, &p);
+        if (!u)
+                return 0;
+        window_advance(u, e.now);
+        end_record(sk, u, p.target, old_state, &e, effect.unanswered);
+        /* Includes one that could not be sent, which not all kernels trace */
+        conn_count_retransmits(c, tp->total_retrans, u);
+        record_effect(u, p.target, &effect);
+        if (e.gone)
+                conn_count(c, u, false, e.now);
+        return 0;
+}
+
+static __always_inline int connection_changed(struct sock *sk, int old_state, int new_state,
+                                              struct overhead *overhead) {
+        struct qos_owner owner;
+        struct tcp_sock *tp;
+        struct qos_unit_map *u;
+        struct conn *c;
+        __u32 copied;
+
+        if (new_state == TCP_LISTEN) {
+                if (!task_owner(&owner))
+                        return 0;
+                u = unit_get(&owner);
+                if (u)
+                        listener_learn(sk, &owner, u, false);
+                return 0;
+        }
+
+        if (new_state == TCP_SYN_SENT) {
+                /* connect(): the address is known. A socket may be connected repeatedly */
+                if (!task_owner(&owner))
+                        return 0;
+                u = unit_get(&owner);
+                c = u ? conn_learn(sk, CONN_CLIENT, &owner, u) : NULL;
+                if (c) {
+                        client_begins(sk, c, &owner);
+                        c->tcp_state = new_state;
+                }
+                return 0;
+        }
+
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c)
+                return 0;
+
+        if (old_state == TCP_LISTEN)
+                return 0;
+
+        /* Recorded by the other one of the two programs, see requests_state */
+        if (c->tcp_state == new_state)
+                return 0;
+        c->tcp_state = new_state;
+
+        if (c->kind == CONN_OTHER)
+                return 0;
+        u = unit_get(&c->owner);
+        if (!u) {
+                struct tls_conn *s = new_state == TCP_CLOSE
+                        ? bpf_sk_storage_get(&tls_conns, sk, 0, 0) : NULL;
+
+                return s ? tls_plaintext_reset(sk, s) : 0;
+        }
+        overhead_begin(overhead, &c->owner, u);
+        tp = bpf_skc_to_tcp_sock(sk);
+        if (!tp)
+                return 0;
+        copied = tcp_read_end(tp, old_state);
+        if (c->kind == CONN_CLIENT) {
+                /* shutdown() for writing alone may be part of a request */
+                if (new_state == TCP_CLOSE || new_state == TCP_CLOSE_WAIT ||
+                    (new_state == TCP_FIN_WAIT1 && sk->sk_shutdown == SHUTDOWN_MASK))
+                        client_ends(c, u, sk->sk_err, old_state, (__u64) copied << 32 | new_state);
+                return 0;
+        }
+
+        if (new_state == TCP_ESTABLISHED && old_state == TCP_SYN_RECV)
+                return connection_established(sk, c, u, tp, copied);
+        if (new_state == TCP_FIN_WAIT1 || new_state == TCP_LAST_ACK || new_state == TCP_CLOSE)
+                return connection_ends(sk, c, u, tp, copied,
+                                       (__u64) (__u32) old_state << 32 | (__u32) new_state);
+        return 0;
+}
