@@ -101,7 +101,7 @@ static void unit_start(sd_bus *bus, const char *pattern, const char *unit, const
 
 /* fields: of the entry, by lines. */
 static int log_handle(const char *unit, char *fields) {
-        /* qosd may log what it has seen, and in nobody else's name */
+        /* qosd must not log in the name of others */
         static const char *const allowed[] = { "MESSAGE=", "PRIORITY=", "QOS_", NULL };
         char object[sizeof("OBJECT_SYSTEMD_UNIT=") + UNIT_NAME_MAX], *state;
         struct iovec iov[ACTIONS_FIELDS_MAX + 3];

@@ -13,11 +13,11 @@ typedef struct MemoryTrim MemoryTrim;
 int memory_trim_new(sd_event *event, TurnQueue *turns, MemoryTrim **ret);
 MemoryTrim* memory_trim_free(MemoryTrim *t);
 
-/* handler: frees what is cached before memory is returned; true: not all of it yet. NULL: nothing is. */
+/* handler: frees caches before memory is returned; true: there is more to free. NULL: no caches. */
 void memory_trim_set_cache(MemoryTrim *t, bool (*handler)(void *userdata), void *userdata);
 
-/* In a second. */
+/* Returns memory in a second. */
 void memory_trim_schedule(MemoryTrim *t);
-/* At once if the last time was a second ago or more, so that no timer wakes up a daemon that has nothing to
- * do; or else a second after that. */
+/* The same at once, if the last time was a second ago or more: no timer wakes up an idle daemon then.
+ * Otherwise a second after the last time. */
 void memory_trim_request(MemoryTrim *t);

@@ -50,7 +50,7 @@ static bool token_get(Token t, const char *name, Token *ret) {
         return true;
 }
 
-/* "0.3" is 300; what is no quality makes its entry unacceptable. */
+/* "0.3" is 300. An invalid quality is 0: its entry is not acceptable. */
 static unsigned parse_quality(Token t) {
         unsigned q = 0, scale = QUALITY_ONE / 10;
 

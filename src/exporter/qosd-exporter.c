@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Serves the metrics of qosd over HTTP, to Prometheus and whoever reads its formats. It is started by its
- * socket, has one thread, and ends when nobody scrapes. */
+/* Serves the metrics of qosd over HTTP, in the formats of Prometheus. It is activated by its socket, has one
+ * thread, and exits when idle. */
 
 #include <fcntl.h>
 #include <getopt.h>
@@ -38,7 +38,7 @@ static const char *const content_types[_EXPOSITION_MAX] = {
 /* Responses that slow clients still read: 2 MiB each with 64 units. The client that has read longest gives
  * way. */
 #define PAGES_MAX 8U
-/* Memory is given back when nobody has scraped for so long; scrape intervals are 10 s to 2 min. */
+/* Memory is returned after this time without a scrape. Usual scrape intervals are 10 s to 2 min. */
 #define IDLE_USEC (300 * USEC_PER_SEC)
 
 /* A response that several clients may get. */

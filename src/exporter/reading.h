@@ -20,7 +20,8 @@ int reader_new(sd_event *event, const char *address, bool tables, reading_done_t
                Reader **ret);
 Reader* reader_free(Reader *reader);
 
-/* Begins a reading; there has to be none under way. Returns a negative errno if nobody listens there. */
+/* Begins a reading, unless one is in progress, which is a bug. Returns a negative errno if the connection
+ * fails. */
 int reader_begin(Reader *reader);
 bool reader_is_busy(const Reader *reader);
 

@@ -13,11 +13,10 @@
 #define PART 0.5
 /* Times of the slowest quarter are not usual. */
 #define USUAL 0.75
-/* Share of failed or aborted requests up to which a step is taken whatever is usual: a client that gives up
- * now and then is no outage. */
+/* Share of failed or aborted requests up to which a step is always taken: a few aborts are not an outage. */
 #define FAILED_MIN 0.01
-/* The steps with the smallest shares of failures, a quarter of them, show what is usual: an outage may last
- * for longer than half of what is known. Twice their share is not the usual one. */
+/* The usual share of failures is that of the quarter of the steps with the smallest shares: an outage may
+ * last for more than half of the history. Steps with twice this share are not taken. */
 #define FAILED_PART 4U
 #define FAILED_GROWN 2.0
 

@@ -38,7 +38,7 @@ extern const size_t metric_table_size;
 
 const Metric* metric_find(const char *name);
 
-/* The one that was probably meant; NULL: none is like it. */
+/* Returns the metric with the most similar name, or NULL if none is similar. */
 const Metric* metric_suggest(const char *name);
 
 /* Whether the metric has a value. */

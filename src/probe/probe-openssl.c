@@ -21,7 +21,7 @@ void library_close(Library *l) {
         l->leave_fd = close_fd(l->leave_fd);
 }
 
-/* ---- what is not always loaded ------------------------------------------------------------------------ */
+/* ---- programs loaded on demand ------------------------------------------------------------------------ */
 
 void library_drop(Probe *p, size_t i) {
         store_drop_library(p->libraries + i);

@@ -21,7 +21,7 @@ static int connect_to_change(Client **ret) {
         return 0;
 }
 
-/* Says that the unit does nothing to observe yet, which a mistyped name of an instance looks like. */
+/* Reports that the unit is inactive: the name of an instance may be mistyped. */
 static void hint_inactive(Client *c, const char *unit) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
         const char *state;

@@ -59,8 +59,8 @@ ChainEnd chain_check(const ChainStep *s);
 
 const char* chain_end_to_string(ChainEnd e);    /* "otherHost" */
 
-/* Where most of the time of the first unit goes: the last step on the way, and in ret_finding what is found
- * there; NULL: nothing. Returned is never NULL. */
+/* Follows the steps with most of the time of the first unit. Returns the last one, never NULL.
+ * ret_finding: its first finding, or NULL. */
 const ChainStep* chain_find_cause(const ChainStep *first, sd_json_variant **ret_finding);
 
 /* The tree for --json=. */

@@ -463,8 +463,8 @@ size_t text_width(const char *s) {
         return width;
 }
 
-/* What lets one name look like another, or spoils what stands beside it: letters without a width, marks and
- * overrides of the direction of writing, separators of lines, the byte order mark. */
+/* Characters that make different names look equal, or disturb the text beside them: without a width,
+ * marks and overrides of the direction of writing, line separators, the byte order mark. */
 static bool is_invisible(uint32_t c) {
         return c == 0xad || c == 0x61c || c == 0x180e || (c >= 0x200b && c <= 0x200f) ||
                (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || c == 0xfeff ||

@@ -23,8 +23,8 @@ int hosts_parse(const char *list);
 /* Reads one host (arg_host). Returns an exit status, or a negative errno that is logged. */
 typedef int (*HostCollect)(int argc, char **argv, Replies *ret);
 
-/* Reads all hosts at the same time. interval: how long each of them is observed, ns; shown as what is under
- * way. Errors are logged with the name of their host. Returns the combined exit status; hosts without a
+/* Reads all hosts at the same time. interval: time for which each is observed, ns, shown as progress.
+ * Errors are logged with the name of their host. Returns the combined exit status; hosts without a
  * response have no replies. */
 int hosts_collect(HostCollect collect, int argc, char **argv, uint64_t interval, Host **ret, size_t *ret_n);
 void hosts_done(Host *hosts, size_t n);

@@ -201,7 +201,7 @@ static int address_parse(const char *s, Address *ret) {
         ret->family = *s == '[' ? AF_INET6 : AF_INET;
         if (*s == '*')
                 return 0;
-        /* IPv4 through a socket of IPv6 is what it is */
+        /* IPv4-mapped */
         if (startswith(s, "[::ffff:") && strchr(s, '.')) {
                 ret->family = AF_INET;
                 host = strndup(s + strlen("[::ffff:"), (size_t) (colon - s) - strlen("[::ffff:") - 1);

@@ -88,7 +88,7 @@ static int find_selected(sd_json_variant **ret) {
         return 0;
 }
 
-/* several: what is printed says of which unit it is */
+/* several: print the name of the unit, too */
 static int show_unit(Client *c, const char *unit, Replies *catalogue, bool first, bool several) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
         _cleanup_json_ sd_json_variant *selected = NULL;

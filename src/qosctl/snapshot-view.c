@@ -86,8 +86,8 @@ bool reading_quantile(const Reading *r, const char *distribution, const char *qu
         return false;
 }
 
-/* Whether so many samples are enough by default. If MinimumSamples= is higher, some windows are read without
- * result: querying it would cost a call for everybody. */
+/* Whether this many samples are sufficient by default. If MinimumSamples= is higher, some windows are read
+ * in vain: reading the setting would cost each user a call. */
 static bool samples_suffice(uint64_t n, const char *quantile) {
         for (const Quantile *q = quantile_table; q < quantile_table + QUANTILES; q++)
                 if (streq(q->name, quantile))

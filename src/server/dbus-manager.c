@@ -253,7 +253,7 @@ static int manager_method_diagnose(sd_bus_message *m, void *userdata, sd_bus_err
 
 /* ---- Subscribe ---------------------------------------------------------------------------------------- */
 
-/* At whole seconds of the clock, as varlink's streams: what is shown everywhere at that second is one
+/* At full seconds of the clock, as streams of varlink, so that all clients are served by the same
  * reading. */
 static void dbus_server_arm_timer(BusServer *b) {
         (void) sd_event_source_set_time(b->tick,
@@ -441,7 +441,7 @@ static int log_property_get_identifier(sd_bus *bus, const char *path, const char
         return sd_bus_message_append(reply, "s", "qosd");
 }
 
-/* Set() of the first two: only on_log_set() calls what is written down here. */
+/* The setters of the first two are called by on_log_set() only. */
 static const sd_bus_vtable log_control_vtable[] = {
         SD_BUS_VTABLE_START(0),
         SD_BUS_WRITABLE_PROPERTY("LogLevel", "s", log_property_get_level, log_property_set_level, 0, 0),

@@ -112,8 +112,8 @@ int units_reply_continue(UnitsReply *r, uint64_t end) {
         return MIN(k, 0);
 }
 
-/* A message cannot have a unit taken out of it: what is in it is added anew. This happens once for each
- * unit of the first turn at most. */
+/* A unit cannot be removed from a message, which is built anew without it. This happens at most once for
+ * each unit of the first turn. */
 void units_reply_forget(UnitsReply *r, const Unit *u) {
         if (r->units[u->index] != u)
                 return;

@@ -594,8 +594,8 @@ void unit_objects_set_subscribed(DBusUnits *o, bool subscribed) {
         }
 }
 
-/* What is measured, but for the overview, is annotated as sending no signal, as nobody gets one without a
- * subscriber, and caches of clients would then be out of date. sd-bus does not send such properties by
+/* Metrics, except in the overview, are annotated as not emitting signals: signals are sent to subscribers
+ * only, and properties cached by other clients would be outdated. sd-bus does not send such properties by
  * itself. */
 static int emit_shown(DBusUnits *o, const char *path, size_t t, const bool changed[static PROPERTIES_MAX]) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;

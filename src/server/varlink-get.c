@@ -538,7 +538,7 @@ int vl_method_histogram(sd_varlink *link, sd_json_variant *parameters, sd_varlin
         if (!u)
                 return connection_reply_missing(c, flags, p.unit, &e);
 
-        /* The sum over all peers is for everybody, not one of them */
+        /* Metrics of single peers are private, the sum over all peers is not */
         if (selector_parse(p.metric, &selector, metric) >= 0 && selector_is_private(&selector) &&
             !connection_may_see_peers(c, u))
                 return sd_varlink_error(link, SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Moves the messages of one connection, in place of sd_varlink_attach_event(). That lets each client make us
- * keep 16 MiB of an unfinished message, and 16 MiB of replies that it does not read; and when the event loop
- * ends it waits, for as long as it takes, until all of them have read their replies. Here
+/* Moves the messages of one connection, in place of sd_varlink_attach_event(). With the latter each client
+ * can make the daemon keep 16 MiB of an incomplete message and 16 MiB of unread replies, and the end of the
+ * event loop waits without a limit until all replies are read. Here
  *
  *   - a message that is longer than VARLINK_MESSAGE_MAX ends the connection before it is all read, and so
  *     does one that exceeds RECEIVED_OTHERS_MAX;
@@ -11,8 +11,8 @@
  *   - a client that does not read these for SLOW_READER_USEC is disconnected;
  *   - a client that cannot read any more is not served;
  *   - connections with something to do take turns (turns.h). Root's come first, and wait for nothing;
- *   - one that has nothing to do costs nothing when others do something;
- *   - the end of the event loop waits for nobody. */
+ *   - an idle connection has no cost when others are active;
+ *   - the end of the event loop does not wait for clients. */
 
 #include <systemd/sd-event.h>
 #include <systemd/sd-varlink.h>
@@ -23,13 +23,13 @@
 /* Longer than any sensible call: Subscribe() with the names of 256 units. */
 #define VARLINK_MESSAGE_MAX (128U * 1024U)
 
-/* The library reads all that there is, and keeps its buffer until the connection ends: what a client has
- * sent at once, in one large message or in many, takes memory as long as it stays. This is not counted: most
- * clients send a message at a time. */
+/* The library reads all available data, and keeps its buffer until the connection ends: a client that has
+ * once sent much at a time, in one message or in many, takes memory from then on. Up to this size it is
+ * not counted: most clients send one message at a time. */
 #define RECEIVED_SMALL (16U * 1024U)
 
-/* Limit of what is counted for all users other than root together: those may have thousands of connections.
- * A client that would exceed it is disconnected. */
+/* Limit of the counted bytes of all users other than root together, as they may have thousands of
+ * connections. A client that would exceed it is disconnected. */
 #define RECEIVED_OTHERS_MAX (64U * 1024U * 1024U)
 
 /* Limit of the time in which a client reads none of its replies. */

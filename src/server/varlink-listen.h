@@ -2,10 +2,10 @@
 #pragma once
 
 /* A listening socket. The library accepts one connection for each iteration of the event loop, with the
- * priority of all I/O, so that somebody's thousand connects come before root's.
+ * priority of all I/O, so that a thousand connects of a user would come before those of root.
  *
- * Root has a socket, and with it a queue in the kernel, that nobody else can connect to: it is accepted from
- * at once. The other one is for everybody, and is a client like others that take turns (turns.h). */
+ * Therefore root has a socket of its own, and with it a backlog in the kernel, from which connections are
+ * accepted at once. The socket of all users takes turns like a client (turns.h). */
 
 #include "turns.h"
 

@@ -35,7 +35,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                               "that are measured, as a share of one CPU"),
                 SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
-/* Get() replies with it, List() and Subscribe() with others of its like */
+/* The reply of Get(); those of List() and Subscribe() have the same fields */
 #define DEFINE_SNAPSHOT(DEFINE, DEFINE_BY_TYPE) \
         FIELD_COMMENT("The name of the unit, or the path of the control group if it was attached by that"), \
         DEFINE(unit, SD_VARLINK_STRING, 0), \

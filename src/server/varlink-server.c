@@ -12,8 +12,9 @@
 #define LISTEN_PATH "/run/qosd/org.qosd.QoS"
 #define LISTEN_PATH_ROOT LISTEN_PATH ".root"
 
-/* Connections of everybody together, and of root: more than a fleet of tools opens, less than the
- * descriptors we have (LimitNOFILE= in the unit). Others have ConnectionsPerUserMax=. */
+/* Limit of all connections together, and the only one of root: more than a fleet of tools opens, less
+ * than the available descriptors (LimitNOFILE= in the unit). Each other user is limited by
+ * ConnectionsPerUserMax=. */
 #define CONNECTIONS_MAX 4096U
 
 /* ---- Subscribe ---------------------------------------------------------------------------------------- */

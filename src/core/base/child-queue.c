@@ -139,7 +139,7 @@ fail:
         return r;
 }
 
-/* Begins the next job, unless the process of one that nobody waits for has not ended yet. */
+/* Begins the next job, unless the process of a cancelled one is still running. */
 static void slot_begin(ChildSlot *s) {
         ChildJob *j = s->first;
 

@@ -23,11 +23,11 @@
 typedef struct ChildQueue ChildQueue;
 typedef struct ChildJob ChildJob;
 
-/* In the child process: writes what it finds to fd, in pieces of up to PIPE_BUF. */
+/* Runs in the child process, and writes its results to fd, in pieces of up to PIPE_BUF. */
 typedef void (*child_work_t)(int fd, void *userdata);
 
-/* The work has ended, and the job with it. output: what was written, up to the end of the time. nsec: how
- * long it took; 0: it was not begun in time. */
+/* The job has ended. output: written to fd, until the timeout at the latest. nsec: run time; 0: it was not
+ * begun before the timeout. */
 typedef void (*child_done_t)(const void *output, size_t size, uint64_t nsec, void *userdata);
 
 int child_queue_new(sd_event *event, ChildQueue **ret);

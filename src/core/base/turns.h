@@ -9,7 +9,7 @@
  *   - The CPU time of a turn is charged to the user, which gets the next one after a multiple of it; and
  *     to all users other than root together, in the same way: user ids cost nothing, a user namespace has
  *     65536 of them. The multiples of the turns of one reply follow its last turn, up to a limit.
- *   - Root waits for nobody. */
+ *   - Root does not wait for others. */
 
 #include <sys/types.h>
 
@@ -27,8 +27,8 @@
 /* The same for all users other than root together. */
 #define UNREAD_OTHERS_MAX 256U
 
-/* The priority of what root sends, in the event loop: it is read as soon as what is being done is finished.
- * What follows has the priority of all others. */
+/* Priority of event sources for root's messages: they are read once the current handler has returned. Their
+ * processing has the priority of all others. */
 #define PRIORITY_ROOT (SD_EVENT_PRIORITY_NORMAL - 1)
 
 /* For connections that are not accepted yet: the user is not known. */
@@ -55,7 +55,7 @@ typedef struct TurnUser {
         struct TurnUser *next;
 } TurnUser;
 
-/* Embedded in what is a client. */
+/* Embedded in the struct of a client. */
 struct Turn {
         TurnQueue *queue;               /* NULL: not initialised */
         TurnUser *user;                 /* NULL: root */

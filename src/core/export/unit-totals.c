@@ -25,7 +25,7 @@ static void totals_add(UnitTotals *t, const char *metric, size_t offset, enum qo
         };
 }
 
-/* The rows, without what is over a window. */
+/* Sets the rows, without values over a window. */
 static int totals_set_tables(Unit *u, RowsReading *rows, UnitTotals *t) {
         WindowSource buffer[UNITS_MAX_LIMIT];
         Snapshot *s = &t->snapshot;

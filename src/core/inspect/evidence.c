@@ -122,7 +122,7 @@ static void group_get_cpus(const char *path, cpu_set_t *ret) {
         tasks_read(&walk, path, 0);
 }
 
-/* The clock of a process may be read by everybody, unlike its files. */
+/* Reading the CPU clock of a process needs no privileges, unlike its files. */
 static void process_add(pid_t pid, void *userdata) {
         HostSample *r = userdata;
         struct timespec ts;

@@ -4,8 +4,8 @@
 #include "service-manager.h"
 #include "unit-query.h"
 
-/* Queries that wait for PID 1: a quarter of the calls that it may have to reply to at a time, as everybody
- * may read what is not attached. Beyond it the error is that the unit is not attached: so it is. */
+/* Limit of queries that wait for PID 1: a quarter of its pending calls, as every user may query units
+ * that are not attached. Further queries fail with the error for those. */
 #define UNIT_QUERIES_MAX 16U
 
 struct UnitQuery {

@@ -114,7 +114,7 @@ bool threshold_get_error_budget(const Threshold *a, ErrorBudget *ret) {
         for (BurnPeriod i = 0; i < BURN_PERIODS; i++) {
                 uint64_t waiting = pending;
 
-                /* Windows of the unit also have what was counted before qosd was restarted */
+                /* Windows of the unit include counts from before a restart of qosd */
                 if (*a->rule.selector || !window_is_valid(burn_period_table[i].nsec))
                         within = a->history && a->history->begun
                                 ? objective_history_get(a->history, now, i, counts)
