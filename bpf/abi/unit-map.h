@@ -362,7 +362,7 @@ struct qos_summed {
         } rows[QOS_ENTRIES];       /* by number - 1 */
 };
 
-/* Requests that have waited by intent (bpf/core/intent.h). */
+/* Requests of an endpoint that have waited by intent (bpf/core/intent.h). */
 struct qos_intended {
         __u64 at;               /* end of the last one */
         __u64 longest;          /* time of the longest one, ns */
@@ -414,7 +414,7 @@ struct qos_unit_map {
         struct qos_heavy_hitters challengers;
         struct qos_summed summed;
         struct qos_sends sends;
-        struct qos_intended intended;
+        struct qos_intended intended[QOS_ENTRIES + 1]; /* of endpoints, as names */
         __u64 opened;                           /* connections ever added to the gauge */
         /* Parts of statistics that are already in counters: */
         __u64 missed;                           /* QOS_STATISTIC_RUNS_MISSED in QOS_COUNTER_MISSED */

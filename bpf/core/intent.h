@@ -35,7 +35,7 @@
 /* Waits of a thread with less than this between them are one: it was woken for the event of another one. */
 #define INTENT_JOIN_NSEC 10000000ULL
 
-/* For how long a unit is known for such waits after the last one. */
+/* For how long an endpoint is known for such waits after the last one. */
 #define INTENT_MEMORY_NSEC 600000000000ULL
 
 /* Requests that a thread reads on a CPU until it waits again. */
@@ -102,7 +102,8 @@ INTENT_INLINE int intent_is_news(__u64 request_at, __u64 from, __u64 now) {
         return request_at > from && (now - request_at) * INTENT_PART <= now - from;
 }
 
-/* How sure it is that the unit has such requests: up for each, down for each other one that takes long. */
+/* How sure it is that the endpoint has such requests: up for each, down for each other one that takes
+ * long. */
 #define INTENT_SCORE_KNOWN 3U
 #define INTENT_SCORE_MAX 8U
 

@@ -183,6 +183,14 @@ static __always_inline __u32 endpoint_find(struct qos_unit_map *u, const struct 
         return entry_find(u, a, unsure ? ENTRY_ENDPOINT_WITHOUT_LISTENER : QOS_ENTRY_ENDPOINT);
 }
 
+/* What is known of long polls of that endpoint. */
+static __always_inline struct qos_intended* target_intended(struct qos_unit_map *u, __u32 target) {
+        __u64 i = target & TARGET_ENTRY;
+
+        BPF_BOUND(i, QOS_ENTRIES + 1);
+        return u->intended + i;
+}
+
 #define TARGET_GENERATION_SHIFT 8        /* generation of the entry, above target bits */
 
 /* A peer's entry may have been reassigned meanwhile, and merged into the others. If that happens between

@@ -298,7 +298,7 @@ static __attribute__((noinline)) int question_ignore(struct conn *c, struct qos_
 }
 
 /* Number of requests of a connection if these wait by intent, as far as is known: they say so, or others of
- * the unit have, and the client neither sends more nor has closed. */
+ * the endpoint have, and the client neither sends more nor has closed. */
 static __attribute__((noinline)) int pipeline_intends(struct qos_unit_map *u, const struct pipeline *t,
                                                       const struct conn *c, __u64 now) {
         const struct pipeline_batch *g;
@@ -309,7 +309,7 @@ static __attribute__((noinline)) int pipeline_intends(struct qos_unit_map *u, co
         if (g->waits)
                 return t->asked;
         return t->protocol == PROTOCOL_HTTP1 && t->asked == 1 && t->excluding == 0 && c->x.n_marks == 0 &&
-                t->in.state == 0 && intent_is_usual(&u->intended, g->first_at, now);
+                t->in.state == 0 && intent_is_usual(target_intended(u, c->target), g->first_at, now);
 }
 
 static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {

@@ -116,14 +116,14 @@ struct first {
 };
 
 /* Whether a request of HTTP/1 has waited by intent, to which the response begins. */
-__attribute__((noinline, weak)) int transmit_is_intended(struct pipeline *t, struct qos_unit_map *u,
+__attribute__((noinline, weak)) int transmit_is_intended(struct pipeline *t, struct qos_intended *known,
                                                          __u64 first_at, __u64 read_at, __u64 now) {
         enum intent intent;
         struct intent_run run;
         struct pending_responses *a;
         __u32 zero = 0;
 
-        if (!t || !u)
+        if (!t || !known)
                 return 0;
         if (t->protocol != PROTOCOL_HTTP1)
                 return 0;
@@ -136,7 +136,7 @@ __attribute__((noinline, weak)) int transmit_is_intended(struct pipeline *t, str
                 task_get_run(bpf_get_current_task_btf(), now, &run);
                 intent = intent_of_run(&a->run, &run, read_at);
         }
-        t->intends = intent_learn(&u->intended, intent, t->intends, first_at, now);
+        t->intends = intent_learn(known, intent, t->intends, first_at, now);
         return t->intends;
 }
 
@@ -188,7 +188,8 @@ __attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, 
                 window_count(u, QOS_COUNTER_COUNT + t->protocol, n);
         if (group.waits || (!d->failed && group.read_at != 0 && group.first_at != 0 &&
                             exchange_between(group.read_at, d->now) >= INTENT_WAIT_MIN_NSEC &&
-                            transmit_is_intended(t, u, group.first_at, group.read_at, d->now))) {
+                            transmit_is_intended(t, target_intended(u, target), group.first_at,
+                                                 group.read_at, d->now))) {
                 transmit_record_intended(u, &group, n, d->now, target);
                 t->parts = PIPELINE_OVER;
                 t->flags &= ~PIPELINE_RESPONDED;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""An HTTP server with long polls: intent_server.py PORT threads|loop
+"""An HTTP server with long polls: intent_server.py PORT threads, or intent_server.py PORT loop [PORT...]
 
 /fast            responds at once
 /poll/SECONDS    responds when there is an event, or after that time
@@ -96,7 +96,8 @@ class Loop(asyncio.Protocol):
 
 
 async def loop():
-    await asyncio.get_running_loop().create_server(Loop, "127.0.0.1", int(sys.argv[1]))
+    for port in (sys.argv[1], *sys.argv[3:]):
+        await asyncio.get_running_loop().create_server(Loop, "127.0.0.1", int(port))
     ready()
     await asyncio.Event().wait()
 

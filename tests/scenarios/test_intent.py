@@ -16,14 +16,15 @@ class Polled(Unit):
     """intent_server.py, with a client for each of its verbs."""
 
     def __init__(self, kind):
-        self.port = unused_port()
+        self.port, self.other_port = unused_port(), unused_port()
         self.turn = threading.Lock()
         # What sets off the responses of an event loop that is preempted meanwhile is no proof, see METRICS.md
-        super().__init__(f"/usr/bin/python3 {scenario.SOURCES}/intent_server.py {self.port} {kind}",
+        super().__init__(f"/usr/bin/python3 {scenario.SOURCES}/intent_server.py {self.port} {kind}"
+                         f"{f' {self.other_port}' if kind == 'loop' else ''}",
                          settings="CPUSchedulingPolicy=fifo" if kind == "loop" else "")
 
-    def get(self, path, timeout=60):
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)) as c:
+    def get(self, path, timeout=60, port=None):
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=timeout)) as c:
             begun = time.monotonic_ns()
             c.request("GET", path)
             equal(c.getresponse().read(), b"ok\n", path)
@@ -180,3 +181,28 @@ def stuck():
         wait_for("it is stuck", lambda: server_figures(u)["waiting"] == 1, timeout=20)
         wait_for("the threshold is violated", lambda: state() == "violated", timeout=20)
         u.get("/event")
+
+
+@test(deadline=60)
+def other_endpoint():
+    """Long polls of one endpoint say nothing of another one: a request there that takes long is slow, and stuck as long
+    as it is in flight; those that are slow there do not change what is known of the first one."""
+    u = Polled("loop")
+    attach(u)
+    u.start()
+    u.poll_for(2.5)
+    equal(server_figures(u)["intended"]["count"], 3, "long polls")
+    for _ in range(10):
+        u.get("/sleep/0.2", port=u.other_port)
+    other = threading.Thread(target=lambda: u.get("/poll/50", port=u.other_port), daemon=True)
+    with u.polls(1, 50):
+        other.start()
+        f = wait_for("the other one is stuck",
+                     lambda: (f := server_figures(u)).get("oldestInFlight", 0) > 500 * MSEC and f)
+        equal((f["inFlight"], f["waiting"], f["intended"]["inFlight"]), (2, 1, 1), f"in flight: {f}")
+        # No other request shortly before
+        time.sleep(0.1)
+        u.get("/event")
+    other.join()
+    # The event has ended both
+    counted(u, 3 + 1 + 10 + 2 + 1, intended=5)
