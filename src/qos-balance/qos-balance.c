@@ -12,6 +12,7 @@
 
 #include "arguments.h"
 #include "qosd.h"
+#include "quantiles.h"
 #include "rules.h"
 
 #define DESTINATION "org.freedesktop.systemd1", "/org/freedesktop/systemd1", \
@@ -207,16 +208,14 @@ static const char* quantile_metric(double q) {
                 double quantile;
                 const char *metric;
         } table[] = {
-                { .5,   "requests.server.firstByte.p50" },
-                { .9,   "requests.server.firstByte.p90" },
-                { .95,  "requests.server.firstByte.p95" },
-                { .99,  "requests.server.firstByte.p99" },
+#define QUANTILE_METRIC(name, label, quantile) { quantile, "requests.server.firstByte." #name },
+                QUANTILE_LIST(QUANTILE_METRIC)
         };
+        size_t i = 0;
 
-        for (size_t i = 0; i < ELEMENTSOF(table); i++)
-                if (q <= table[i].quantile)
-                        return table[i].metric;
-        return "requests.server.firstByte.p999";
+        while (i < ELEMENTSOF(table) - 1 && q > table[i].quantile)
+                i++;
+        return table[i].metric;
 }
 
 static int read_window(Balance *b, uint64_t window, uint64_t *ret) {

@@ -32,7 +32,7 @@ BELOW = {
     "src/report": ["src/shared", "src/qosctl"],
     "src/actions": ["bpf/abi", "src/shared", "src/model"],
     "src/libqosd": ["bpf/abi", "src/shared", "src/model"],
-    "src/qos-balance": ["src/shared", "src/libqosd"],
+    "src/qos-balance": ["src/shared", "src/model", "src/libqosd"],
 }
 
 # The structs that have those of all modules of core in them, by value
