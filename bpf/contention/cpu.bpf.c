@@ -139,7 +139,7 @@ struct {
 } moves SEC(".maps");
 
 /* Requests a run of cpu_find_threads. */
-static __always_inline void moves_tell(void) {
+static __always_inline void moves_notify(void) {
         __u32 zero = 0, one = 1, *pending;
 
         pending = bpf_map_lookup_elem(&moved, &zero);
@@ -161,7 +161,7 @@ int BPF_PROG(cpu_wake_new, struct task_struct *task) {
         s = contention_cpu_get(book, bpf_get_smp_processor_id());
         if (!t || !s) {
                 contention_lost(QOS_STATISTIC_LOST_THREADS, book);
-                moves_tell();
+                moves_notify();
                 return 0;
         }
         now = queue_now(task);
@@ -210,7 +210,7 @@ static __always_inline void thread_note_waker(struct thread *t, struct task_stru
                 return;
         thread_set_waker(t, waker);
         if (what && (state == QOS_STATE_RUNNING || state == QOS_STATE_PARK || state == QOS_STATE_POLL))
-                request_at = task_serves_since(waker, word & THREAD_BOOK);
+                request_at = task_get_request_time(waker, word & THREAD_BOOK);
         if (request_at != 0)
                 what |= WAKEUP_BY_REQUEST;
         t->wakeup.request_at = request_at;
@@ -356,7 +356,7 @@ int BPF_PROG(cpu_unlock, void *lock, int result) {
 SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(cpu_migrate, struct cgroup *to, const char *path, struct task_struct *task, bool all) {
         if (thread_of(task) || batch_record(to, 0))
-                moves_tell();
+                moves_notify();
         return 0;
 }
 

@@ -126,7 +126,7 @@ static __always_inline __u32 futex_holder(struct task_struct *task, const struct
         return ns ? pid_number(tree_find(&ns->idr, tid)) : 0;
 }
 
-static __always_inline bool file_listens(const struct file *file) {
+static __always_inline bool file_is_listening(const struct file *file) {
         struct socket *socket;
 
         if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
@@ -140,7 +140,7 @@ static __always_inline bool file_listens(const struct file *file) {
 #define EPOLL_FILES 7
 
 /* Whether a listener is among the first three levels of the tree of an epoll set. */
-static __always_inline bool epoll_listens(const struct file *file) {
+static __always_inline bool epoll_is_listening(const struct file *file) {
         struct rb_node *nodes[EPOLL_FILES] = {};
         struct eventpoll *set;
 
@@ -154,7 +154,7 @@ static __always_inline bool epoll_listens(const struct file *file) {
 
                 if (!nodes[i])
                         continue;
-                if (file_listens(BPF_CORE_READ(item, ffd.file)))
+                if (file_is_listening(BPF_CORE_READ(item, ffd.file)))
                         return true;
                 if (2 * i + 2 < EPOLL_FILES) {
                         nodes[2 * i + 1] = BPF_CORE_READ(nodes[i], rb_left);
@@ -195,7 +195,7 @@ BPF_SUBPROG int task_accepts(__u32 pid) {
 #ifdef __NR_epoll_pwait2
                 case __NR_epoll_pwait2:
 #endif
-                        r = epoll_listens(file_get(task, call.arguments[0]));
+                        r = epoll_is_listening(file_get(task, call.arguments[0]));
                         break;
                 }
         bpf_task_release(task);

@@ -72,7 +72,7 @@ static __always_inline void memory_stall_end_overhead(__u64 book, __u64 begin) {
 }
 
 /* The thread and the iterator may run concurrently: the exchanges make the sum of both right. */
-static __always_inline void faults_book(struct task_struct *task) {
+static __always_inline void faults_record(struct task_struct *task) {
         __u64 book, begin, minor, major;
         struct qos_contention_map *c;
         struct memory_stall *s;
@@ -101,13 +101,13 @@ int BPF_PROG(memory_fault) {
 
         if (s)
                 s->fault.since = s->reclaim_since = 0;
-        faults_book(task);
+        faults_record(task);
         return 0;
 }
 
 SEC("tp_btf/page_fault_kernel")
 int BPF_PROG(memory_fault_kernel) {
-        faults_book(bpf_get_current_task_btf());
+        faults_record(bpf_get_current_task_btf());
         return 0;
 }
 
@@ -121,7 +121,7 @@ int BPF_PROG(memory_fork, struct task_struct *parent, struct task_struct *child)
 
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(memory_exit, struct task_struct *task) {
-        faults_book(task);
+        faults_record(task);
         return 0;
 }
 
@@ -130,7 +130,7 @@ int memory_find_faults(struct bpf_iter__task *ctx) {
         struct task_struct *task = ctx->task;
 
         if (task && !task->exit_state)
-                faults_book(task);
+                faults_record(task);
         return 0;
 }
 

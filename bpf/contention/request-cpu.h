@@ -60,7 +60,7 @@ static inline __attribute__((always_inline)) void request_cpu_note(struct servic
 /* Adds the states between reading the request (at) and its response (now) to sums, n times. The sum of all
  * states is now - at, even if clock differences make one of them negative. Returns 0 if this thread did not
  * read the request. */
-static inline __attribute__((always_inline)) int request_cpu_answer(struct service *s,
+static inline __attribute__((always_inline)) int request_cpu_finish(struct service *s,
                                                                     const struct request_cpu_run *account,
                                                                     __u64 at, __u64 now,
                                                                 __u64 n, __u64 *sums) {

@@ -175,7 +175,7 @@ static __always_inline __u64 thread_end_wait(struct thread *t, __u32 state, __u6
 
         if ((__s64) nsec < 0) /* scheduler clocks differ by microseconds */
                 nsec = 0;
-        if (wakeup_ends(&t->wakeup, state, t->futex, t->row != 0, t->locked)) {
+        if (wakeup_is_end(&t->wakeup, state, t->futex, t->row != 0, t->locked)) {
                 how |= RESOURCE_WOKEN;
                 if (!t->locked && (state == QOS_STATE_PARK || state == QOS_STATE_POLL) &&
                     t->wakeup.what & WAKEUP_BY_REQUEST) {

@@ -72,11 +72,11 @@ static __always_inline void thread_get_account(const struct thread *t, struct re
                 ret->times[i] = t->times[i];
 }
 
-__attribute__((noinline, weak)) int answer_book(struct service *s, struct pending_responses *a,
-                                                const struct answer *answer) {
+__attribute__((noinline, weak)) int service_record(struct service *s, struct pending_responses *a,
+                                                   const struct answer *answer) {
         if (!s || !a || !answer)
                 return 0;
-        return request_cpu_answer(s, &a->account, answer->read_at, answer->now, answer->n, a->sums);
+        return request_cpu_finish(s, &a->account, answer->read_at, answer->now, answer->n, a->sums);
 }
 
 /* Attributes the first n pending responses. */
@@ -105,7 +105,7 @@ __attribute__((noinline, weak)) int pending_responses_add(struct thread *t, stru
 
                 if (i >= n)
                         break;
-                if (answer->generation == u->generation && answer_book(s, a, answer))
+                if (answer->generation == u->generation && service_record(s, a, answer))
                         attributed += answer->n;
         }
         /* Preempted meanwhile */
@@ -157,7 +157,7 @@ static __always_inline void pending_responses_turn(struct task_struct *task, str
 
 /* When the current task has read the request of this contention map that it processes: it has not responded
  * yet. 0: it processes none. */
-static __always_inline __u64 task_serves_since(struct task_struct *task, __u64 book) {
+static __always_inline __u64 task_get_request_time(struct task_struct *task, __u64 book) {
         const struct service *s = bpf_task_storage_get(&services, task, 0, 0);
         const struct pending_responses *a;
         __u32 zero = 0;
@@ -170,7 +170,7 @@ static __always_inline __u64 task_serves_since(struct task_struct *task, __u64 b
 }
 
 /* The current task has read a part of a request at that time, which is also stored with the connection. */
-__attribute__((noinline, weak)) int question_read(struct qos_unit_map *u, __u64 at) {
+__attribute__((noinline, weak)) int thread_read_request(struct qos_unit_map *u, __u64 at) {
         struct task_struct *task = bpf_get_current_task_btf();
         struct request_cpu_run *run;
         struct service *s;

@@ -78,8 +78,8 @@ static inline __attribute__((always_inline)) __u32 wakeup_expected(__u64 state) 
  *  futex   its address; 0: not a futex
  *  row     whether the wait has a wait target
  *  locked  whether it is a kernel lock, which is always released by its holder, even a kernel thread */
-static inline __attribute__((always_inline)) bool wakeup_ends(const struct wakeup *w, __u64 state,
-                                                              __u64 futex, bool row, bool locked) {
+static inline __attribute__((always_inline)) bool wakeup_is_end(const struct wakeup *w, __u64 state,
+                                                                __u64 futex, bool row, bool locked) {
         __u32 what = w->what & wakeup_expected(state);
 
         if (locked)

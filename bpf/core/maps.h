@@ -341,7 +341,7 @@ static __always_inline void task_get_run(const struct task_struct *task, __u64 n
 }
 
 /* The current thread reads what a peer has sent: that may set off what it sends now, and not a request. */
-static __always_inline void peer_is_read(void) {
+static __always_inline void peer_note_read(void) {
         struct pending_responses *a;
         __u32 zero = 0;
 
@@ -350,7 +350,7 @@ static __always_inline void peer_is_read(void) {
                 a->run.thread = 0;
 }
 
-static __always_inline void answer_leave(const struct qos_unit_map *u, const struct request_record *b) {
+static __always_inline void response_begin(const struct qos_unit_map *u, const struct request_record *b) {
         struct pending_responses *a;
         __u32 zero = 0;
         __u64 i;
@@ -410,7 +410,7 @@ BPF_SUBPROG int record_request(struct qos_unit_map *u, const struct request_reco
 
         window_count(u, QOS_COUNTER_COUNT, b->n);
         window_add(u, QOS_SERVICE, exchange_between(b->read_at, b->now), b->n);
-        answer_leave(u, b);
+        response_begin(u, b);
 
         if (b->first_at == 0)
                 return 0; /* older than the attach, or arrivals are not observed: unknown */

@@ -685,8 +685,8 @@ EXCHANGE_INLINE int exchange_pipe_read(struct exchange *x, __u32 position, int e
 
 /* Payload up to end arrived at the IP layer, as for exchange_arrive(). The end of a response is unknown: a
  * request is in flight until its first byte. Returns the number of requests with a response now. */
-EXCHANGE_INLINE __u32 exchange_hear(struct exchange *x, __u64 now, __u32 end, __u32 rcv_nxt,
-                                    __u32 window_end, struct exchange_effect *effect) {
+EXCHANGE_INLINE __u32 exchange_receive_response(struct exchange *x, __u64 now, __u32 end, __u32 rcv_nxt,
+                                                __u32 window_end, struct exchange_effect *effect) {
         __u32 n = 0, hidden = x->flags / EXCHANGE_UNPARSED & 1;
 
         if (!(x->flags & EXCHANGE_IN_KNOWN)) {

@@ -551,7 +551,7 @@ PARSER_FUNCTION __u32 hpack_byte(struct hpack *p, __u32 byte) {
 }
 
 /* The same for requests. */
-PARSER_FUNCTION __u32 hpack_question_byte(struct hpack *p, struct hpack_paths *q, __u32 byte) {
+PARSER_FUNCTION __u32 hpack_request_byte(struct hpack *p, struct hpack_paths *q, __u32 byte) {
         if (!p || !q || p->lost)
                 return 0;
         hpack_take(p, q, byte);
@@ -573,6 +573,6 @@ PARSER_FUNCTION __u32 hpack_skip(struct hpack *p, __u32 n) {
         return p ? hpack_skip_bytes(p, (struct hpack_paths*) 0, n) : 0;
 }
 
-PARSER_FUNCTION __u32 hpack_question_skip(struct hpack *p, struct hpack_paths *q, __u32 n) {
+PARSER_FUNCTION __u32 hpack_request_skip(struct hpack *p, struct hpack_paths *q, __u32 n) {
         return p && q ? hpack_skip_bytes(p, q, n) : 0;
 }

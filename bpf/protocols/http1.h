@@ -153,7 +153,7 @@ static inline __attribute__((always_inline)) __u32 http_end(struct parser *p, __
 }
 
 /* ahead: so much of what follows is in sight. */
-static inline __attribute__((always_inline)) __u32 http_question_head_end(struct parser *p, __u32 ahead) {
+static inline __attribute__((always_inline)) __u32 http_request_head_end(struct parser *p, __u32 ahead) {
         __u32 meaning = 0;
 
         if (!(p->flags & PARSER_ASKED))
@@ -178,7 +178,7 @@ static inline __attribute__((always_inline)) __u32 http_question_head_end(struct
         return PARSED_ASKED | meaning;
 }
 
-static inline __attribute__((always_inline)) __u32 http_answer_head_end(struct parser *p) {
+static inline __attribute__((always_inline)) __u32 http_response_head_end(struct parser *p) {
         if (p->index == 1 && p->flags & HTTP_TUNNEL)
                 return http_end(p, p->flags & HTTP_H2C ? PARSED_UPGRADE : PARSED_TUNNEL);
         if (p->flags & PARSER_UNASKED)
@@ -204,7 +204,7 @@ static inline __attribute__((always_inline)) __u32 http_answer_head_end(struct p
 PARSER_FUNCTION __u32 http_head_end(struct parser *p, __u32 how, __u32 ahead) {
         if (!p)
                 return PARSED_LOST;
-        return how & PROTOCOL_ANSWERS ? http_answer_head_end(p) : http_question_head_end(p, ahead);
+        return how & PROTOCOL_ANSWERS ? http_response_head_end(p) : http_request_head_end(p, ahead);
 }
 
 static inline __attribute__((always_inline)) void http_target(struct parser *p, __u32 how) {

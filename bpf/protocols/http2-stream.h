@@ -505,7 +505,7 @@ static inline __attribute__((always_inline)) void h2_doubt_half(struct h2_conn *
 
 /* A client may have reset streams with frames that were missed, unless it has sent more of the request
  * since. Returns the number of streams that are no longer in flight for lack of data; if a response comes
- * nevertheless, they are in flight again (h2_hear()). */
+ * nevertheless, they are in flight again (h2_stream_respond()). */
 PARSER_FUNCTION __u32 h2_doubt(struct h2_conn *h, struct h2_more *more, __u64 now) {
         __u32 before;
 
@@ -520,7 +520,7 @@ PARSER_FUNCTION __u32 h2_doubt(struct h2_conn *h, struct h2_more *more, __u64 no
 }
 
 /* The server sends data on this stream. */
-static inline __attribute__((always_inline)) void h2_hear(struct h2_conn *h, struct h2_stream *s) {
+static inline __attribute__((always_inline)) void h2_stream_respond(struct h2_conn *h, struct h2_stream *s) {
         if (!(s->flags & H2_STREAM_DOUBTED))
                 return;
         s->flags &= ~H2_STREAM_DOUBTED;

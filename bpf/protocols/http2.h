@@ -12,7 +12,7 @@
 
 /* ---- requests ---- */
 
-PARSER_FUNCTION int h2_question_begins(struct h2_conn *h, struct h2_more *more, struct h2_piece *piece) {
+PARSER_FUNCTION int h2_request_begin(struct h2_conn *h, struct h2_more *more, struct h2_piece *piece) {
         struct h2_frames *f;
         struct h2_stream *s;
 
@@ -46,8 +46,8 @@ PARSER_FUNCTION int h2_question_begins(struct h2_conn *h, struct h2_more *more, 
 
 /* A frame of a request is complete since this time. Data that arrives after the response has begun does
  * not change the times. */
-PARSER_FUNCTION int h2_question_ends(struct h2_conn *h, struct h2_more *more, __u64 last_at,
-                                     struct h2_piece *piece) {
+PARSER_FUNCTION int h2_request_end(struct h2_conn *h, struct h2_more *more, __u64 last_at,
+                                   struct h2_piece *piece) {
         struct h2_frames *f;
         struct h2_stream *s;
         int named;
@@ -83,7 +83,7 @@ static inline __attribute__((always_inline)) void h2_exclude(struct h2_conn *h, 
 }
 
 /* Parses bytes of a block. */
-PARSER_FUNCTION __u32 h2_question_block(struct h2_conn *h, struct h2_more *more, __u64 window) {
+PARSER_FUNCTION __u32 h2_request_block(struct h2_conn *h, struct h2_more *more, __u64 window) {
         __u32 at = window >> 32, end = window, n = 1;
         struct h2_frames *f;
 
@@ -97,17 +97,17 @@ PARSER_FUNCTION __u32 h2_question_block(struct h2_conn *h, struct h2_more *more,
                 n = f->left - f->pad;
                 if (n > end - at)
                         n = end - at;
-                n = hpack_question_skip(&h->asked, &more->paths, n);
+                n = hpack_request_skip(&h->asked, &more->paths, n);
         } else
-                hpack_question_byte(&h->asked, &more->paths, window_byte(&h->window, at));
+                hpack_request_byte(&h->asked, &more->paths, window_byte(&h->window, at));
         f->left -= n;
         return n;
 }
 
 /* Parses bytes from at to end of the window (at in the upper half), and skips up to ahead bytes behind
  * it. Returns their number. One step, verified once. */
-PARSER_FUNCTION __u32 h2_question_step(struct h2_conn *h, struct h2_more *more, __u64 window, __u32 ahead,
-                                       struct h2_piece *piece) {
+PARSER_FUNCTION __u32 h2_request_step(struct h2_conn *h, struct h2_more *more, __u64 window, __u32 ahead,
+                                      struct h2_piece *piece) {
         __u32 at = window >> 32, end = window, n;
         struct h2_frames *f;
 
@@ -128,7 +128,7 @@ PARSER_FUNCTION __u32 h2_question_step(struct h2_conn *h, struct h2_more *more, 
                         return n;
                 }
                 h2_frame(f);
-                h2_question_begins(h, more, piece);
+                h2_request_begin(h, more, piece);
         } else if (h2_is_blind(f, 0)) {
                 n = end - at + ahead;
                 if (n > f->left)
@@ -137,9 +137,9 @@ PARSER_FUNCTION __u32 h2_question_step(struct h2_conn *h, struct h2_more *more, 
         } else if (at >= end) {
                 return 0;
         } else
-                n = h2_question_block(h, more, (__u64) at << 32 | end);
+                n = h2_request_block(h, more, (__u64) at << 32 | end);
         if (f->left == 0)
-                h2_question_ends(h, more, pipeline_when(&h->times, piece->position + at + n, 1), piece);
+                h2_request_end(h, more, pipeline_when(&h->times, piece->position + at + n, 1), piece);
         return n;
 }
 
@@ -149,14 +149,14 @@ PARSER_FUNCTION __u32 h2_question_step(struct h2_conn *h, struct h2_more *more, 
 #define H2_ANSWER_STEPS 96
 
 /* Parses bytes from at to end of the window. Returns their number. Stops behind an event on a stream. */
-PARSER_FUNCTION __u32 h2_questions(struct h2_conn *h, struct h2_more *more, __u64 window, __u32 ahead,
-                                   struct h2_piece *piece) {
+PARSER_FUNCTION __u32 h2_parse_requests(struct h2_conn *h, struct h2_more *more, __u64 window, __u32 ahead,
+                                        struct h2_piece *piece) {
         __u32 from = window >> 32, end = window, at = from, n;
 
         if (!h || !piece)
                 return 0;
         for (int i = 0; i < H2_QUESTION_STEPS && at <= end; i++) {
-                n = h2_question_step(h, more, (__u64) at << 32 | end, ahead, piece);
+                n = h2_request_step(h, more, (__u64) at << 32 | end, ahead, piece);
                 if (n == 0)
                         break;
                 at += n;
@@ -168,7 +168,7 @@ PARSER_FUNCTION __u32 h2_questions(struct h2_conn *h, struct h2_more *more, __u6
 
 /* ---- responses ---- */
 
-PARSER_FUNCTION int h2_answer_begins(struct h2_conn *h, struct h2_more *more, struct h2_piece *piece) {
+PARSER_FUNCTION int h2_response_begin(struct h2_conn *h, struct h2_more *more, struct h2_piece *piece) {
         struct h2_frames *f;
         struct h2_stream *s;
 
@@ -193,7 +193,7 @@ PARSER_FUNCTION int h2_answer_begins(struct h2_conn *h, struct h2_more *more, st
                         s = h2_open_unseen(h, more, f->stream);
                 if (!s)
                         break;
-                h2_hear(h, s);
+                h2_stream_respond(h, s);
                 if (s->first_out_at == 0)
                         s->first_out_at = piece->now;
                 break;
@@ -278,7 +278,7 @@ static inline __attribute__((always_inline)) void h2_block_ends(struct h2_conn *
 }
 
 /* A frame of a response is complete. */
-PARSER_FUNCTION int h2_answer_ends(struct h2_conn *h, struct h2_more *more, struct h2_piece *piece) {
+PARSER_FUNCTION int h2_response_end(struct h2_conn *h, struct h2_more *more, struct h2_piece *piece) {
         struct h2_frames *f;
         struct h2_stream *s;
 
@@ -293,7 +293,7 @@ PARSER_FUNCTION int h2_answer_ends(struct h2_conn *h, struct h2_more *more, stru
         case H2_DATA:
                 if (!s)
                         break;
-                h2_hear(h, s);
+                h2_stream_respond(h, s);
                 s->last_out_at = piece->now;
                 if (f->flags & H2_END_STREAM && s->flags & H2_STREAM_BEGUN)
                         h2_end(h, s, piece);
@@ -346,9 +346,9 @@ static inline __attribute__((always_inline)) int h2_may_follow(const struct h2_c
         return h->settled & H2_CONFIRMED || type == H2_SETTINGS;
 }
 
-/* As h2_question_step(), for responses. */
-PARSER_FUNCTION __u32 h2_answer_step(struct h2_conn *h, struct h2_more *more, __u64 window, __u32 ahead,
-                                     struct h2_piece *piece) {
+/* As h2_request_step(), for responses. */
+PARSER_FUNCTION __u32 h2_response_step(struct h2_conn *h, struct h2_more *more, __u64 window, __u32 ahead,
+                                       struct h2_piece *piece) {
         __u32 at = window >> 32, end = window, n = 1;
         struct h2_frames *f;
 
@@ -374,7 +374,7 @@ PARSER_FUNCTION __u32 h2_answer_step(struct h2_conn *h, struct h2_more *more, __
                 f->synced = H2_SYNCED;
                 h->settled |= H2_CONFIRMED;
                 h2_frame(f);
-                h2_answer_begins(h, more, piece);
+                h2_response_begin(h, more, piece);
         } else if (f->prefix > 0) {
                 h2_prefix(h, more, window_byte(&h->window, at), piece);
         } else if (h->hpack.state == HPACK_SKIP) {
@@ -388,18 +388,18 @@ PARSER_FUNCTION __u32 h2_answer_step(struct h2_conn *h, struct h2_more *more, __
                 f->left--;
         }
         if (f->left == 0)
-                h2_answer_ends(h, more, piece);
+                h2_response_end(h, more, piece);
         return n;
 }
 
-PARSER_FUNCTION __u32 h2_answers(struct h2_conn *h, struct h2_more *more, __u64 window, __u32 ahead,
-                                 struct h2_piece *piece) {
+PARSER_FUNCTION __u32 h2_parse_responses(struct h2_conn *h, struct h2_more *more, __u64 window, __u32 ahead,
+                                         struct h2_piece *piece) {
         __u32 from = window >> 32, end = window, at = from, n;
 
         if (!h || !piece)
                 return 0;
         for (int i = 0; i < H2_ANSWER_STEPS && at <= end; i++) {
-                n = h2_answer_step(h, more, (__u64) at << 32 | end, ahead, piece);
+                n = h2_response_step(h, more, (__u64) at << 32 | end, ahead, piece);
                 if (n == 0)
                         break;
                 at += n;

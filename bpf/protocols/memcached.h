@@ -362,7 +362,7 @@ static inline __attribute__((always_inline)) __u32 memcached_header_fast(struct 
 
 /* ---- requests ---- */
 
-static inline __attribute__((always_inline)) void memcached_question_begin(struct parser *p) {
+static inline __attribute__((always_inline)) void memcached_request_begin(struct parser *p) {
         p->word = 0;
         p->number = 0;
         p->left = 0;
@@ -371,7 +371,7 @@ static inline __attribute__((always_inline)) void memcached_question_begin(struc
 }
 
 /* The request is complete. */
-static inline __attribute__((always_inline)) __u32 memcached_question_end(struct parser *p) {
+static inline __attribute__((always_inline)) __u32 memcached_request_end(struct parser *p) {
         __u32 meaning = 0;
 
         p->state = MEMCACHED_START;
@@ -391,7 +391,7 @@ static inline __attribute__((always_inline)) __u32 memcached_question_end(struct
 }
 
 /* The line of a request is complete; it has index words. */
-static inline __attribute__((always_inline)) __u32 memcached_question_line(struct parser *p) {
+static inline __attribute__((always_inline)) __u32 memcached_request_line(struct parser *p) {
         __u32 line = p->left, words = p->index;
 
         if (line == 0 || words < MEMCACHED_LEAST(line) ||
@@ -399,7 +399,7 @@ static inline __attribute__((always_inline)) __u32 memcached_question_line(struc
                 /* Too few words, or too many: the response is "ERROR" */
                 p->left = 0;
                 p->flags &= ~MEMCACHED_QUIET;
-                return p->flags & MEMCACHED_KNOWN ? memcached_question_end(p) : PARSED_LOST;
+                return p->flags & MEMCACHED_KNOWN ? memcached_request_end(p) : PARSED_LOST;
         }
         if (MEMCACHED_ENDS_WORD(line) > 0 && words > MEMCACHED_ENDS_WORD(line) &&
             p->flags & MEMCACHED_NOREPLY)
@@ -409,24 +409,24 @@ static inline __attribute__((always_inline)) __u32 memcached_question_line(struc
                  * quiet */
                 if (MEMCACHED_FLAGS_WORD(line) > 0)
                         p->flags &= ~MEMCACHED_QUIET;
-                return p->flags & MEMCACHED_KNOWN ? memcached_question_end(p) : PARSED_LOST;
+                return p->flags & MEMCACHED_KNOWN ? memcached_request_end(p) : PARSED_LOST;
         }
         p->flags |= MEMCACHED_KNOWN;
         if (MEMCACHED_DATA_WORD(line) == 0)
-                return memcached_question_end(p);
+                return memcached_request_end(p);
         p->skip = p->number + 1;
         p->state = MEMCACHED_BLOCK;
         return 0;
 }
 
-PARSER_FUNCTION __u32 memcached_question_byte(struct parser *p, __u32 byte) {
+PARSER_FUNCTION __u32 memcached_request_byte(struct parser *p, __u32 byte) {
         if (!p)
                 return PARSED_LOST;
 
         switch (p->state) {
 
         case MEMCACHED_START:
-                memcached_question_begin(p);
+                memcached_request_begin(p);
                 if (byte == MEMCACHED_REQUEST) {
                         p->state = MEMCACHED_HEADER;
                         return memcached_header_byte(p, byte, 0);
@@ -451,7 +451,7 @@ PARSER_FUNCTION __u32 memcached_question_byte(struct parser *p, __u32 byte) {
         case MEMCACHED_ARGUMENTS:
                 if (byte == ' ' || byte == '\n') {
                         memcached_argument_end(p);
-                        return byte == '\n' ? memcached_question_line(p) : 0;
+                        return byte == '\n' ? memcached_request_line(p) : 0;
                 }
                 if (byte == '\r')
                         return 0;
@@ -464,8 +464,8 @@ PARSER_FUNCTION __u32 memcached_question_byte(struct parser *p, __u32 byte) {
         return PARSED_LOST;
 }
 
-PARSER_FUNCTION __u32 memcached_question_step(struct parser *p, const struct window *w, __u32 from,
-                                              __u32 end) {
+PARSER_FUNCTION __u32 memcached_request_step(struct parser *p, const struct window *w, __u32 from,
+                                             __u32 end) {
         __u32 at = from, meaning = 0, n;
 
         if (!p || !w || from >= end || end > WINDOW_SIZE)
@@ -476,12 +476,12 @@ PARSER_FUNCTION __u32 memcached_question_step(struct parser *p, const struct win
                 n = memcached_letters(window_word_low(w, at));
                 if (window_byte(w, at) == MEMCACHED_REQUEST) {
                         if (at + MEMCACHED_HEADER_HEAD <= end) {
-                                memcached_question_begin(p);
+                                memcached_request_begin(p);
                                 meaning = memcached_header_fast(p, w, at, 0);
                                 at += MEMCACHED_HEADER_HEAD;
                         }
                 } else if (n > 0 && n < 8 && at + n < end) {
-                        memcached_question_begin(p);
+                        memcached_request_begin(p);
                         p->word = window_word(w, at) >> 8 * (8 - n);
                         p->number = n;
                         p->state = MEMCACHED_WORD;
@@ -491,7 +491,7 @@ PARSER_FUNCTION __u32 memcached_question_step(struct parser *p, const struct win
         if (p->state == MEMCACHED_ARGUMENTS)
                 at = memcached_arguments(p, w, at, end);
         if (meaning == 0 && at < end && p->state != MEMCACHED_BLOCK && p->state != MEMCACHED_BODY)
-                meaning = memcached_question_byte(p, window_byte(w, at++));
+                meaning = memcached_request_byte(p, window_byte(w, at++));
         if (p->state == MEMCACHED_NAMED) {
                 p->left = p->number > 0 ? memcached_command(p->word, p->number) : 0;
                 p->word = 0;
@@ -499,14 +499,14 @@ PARSER_FUNCTION __u32 memcached_question_step(struct parser *p, const struct win
                 p->number = 0;
                 p->state = MEMCACHED_ARGUMENTS;
                 if (p->word_left == '\n')
-                        meaning = memcached_question_line(p);
+                        meaning = memcached_request_line(p);
         }
 
         if (meaning == 0 && (p->state == MEMCACHED_BLOCK || p->state == MEMCACHED_BODY)) {
                 at = window_skip(p, at, end);
                 if (at < end) {
                         at++;
-                        meaning = memcached_question_end(p);
+                        meaning = memcached_request_end(p);
                 }
         }
         return PARSED(meaning, at - from, 0);
@@ -514,7 +514,7 @@ PARSER_FUNCTION __u32 memcached_question_step(struct parser *p, const struct win
 
 /* ---- responses ---- */
 
-static inline __attribute__((always_inline)) void memcached_answer_begin(struct parser *p) {
+static inline __attribute__((always_inline)) void memcached_response_begin(struct parser *p) {
         p->word = 0;
         p->number = 0;
         p->left = 0;
@@ -525,7 +525,7 @@ static inline __attribute__((always_inline)) void memcached_answer_begin(struct 
 }
 
 /* A line of a response, or a header and its body, is complete. */
-static inline __attribute__((always_inline)) __u32 memcached_answer_end(struct parser *p) {
+static inline __attribute__((always_inline)) __u32 memcached_response_end(struct parser *p) {
         if (p->left & MEMCACHED_MORE) {
                 p->state = MEMCACHED_NEXT;
                 return 0;
@@ -538,9 +538,9 @@ static inline __attribute__((always_inline)) __u32 memcached_answer_end(struct p
 }
 
 /* A line of a response is complete, without its data. */
-static inline __attribute__((always_inline)) __u32 memcached_answer_line(struct parser *p) {
+static inline __attribute__((always_inline)) __u32 memcached_response_line(struct parser *p) {
         if (MEMCACHED_DATA_WORD(p->left) == 0)
-                return memcached_answer_end(p);
+                return memcached_response_end(p);
         if (p->flags & MEMCACHED_BAD || p->index <= MEMCACHED_DATA_WORD(p->left))
                 return PARSED_LOST;
         p->skip = p->number + 1;
@@ -549,7 +549,7 @@ static inline __attribute__((always_inline)) __u32 memcached_answer_line(struct 
 }
 
 /* The first word of a response is complete. */
-static inline __attribute__((always_inline)) __u32 memcached_answer_word(struct parser *p, __u32 how) {
+static inline __attribute__((always_inline)) __u32 memcached_response_word(struct parser *p, __u32 how) {
         __u32 line = memcached_result(p->word, p->number);
 
         if (line == 0) {
@@ -575,10 +575,10 @@ static inline __attribute__((always_inline)) __u32 memcached_answer_word(struct 
         p->number = 0;
         p->index = 1;
         p->state = MEMCACHED_DATA_WORD(line) > 0 ? MEMCACHED_ARGUMENTS : MEMCACHED_REST;
-        return p->word_left == '\n' ? memcached_answer_line(p) : 0;
+        return p->word_left == '\n' ? memcached_response_line(p) : 0;
 }
 
-PARSER_FUNCTION __u32 memcached_answer_byte(struct parser *p, __u32 byte, __u32 how) {
+PARSER_FUNCTION __u32 memcached_response_byte(struct parser *p, __u32 byte, __u32 how) {
         if (!p)
                 return PARSED_LOST;
 
@@ -586,7 +586,7 @@ PARSER_FUNCTION __u32 memcached_answer_byte(struct parser *p, __u32 byte, __u32 
 
         case MEMCACHED_START:
         case MEMCACHED_NEXT:
-                memcached_answer_begin(p);
+                memcached_response_begin(p);
                 if (byte == MEMCACHED_RESPONSE) {
                         p->state = MEMCACHED_HEADER;
                         return memcached_header_byte(p, byte, 1);
@@ -621,7 +621,7 @@ PARSER_FUNCTION __u32 memcached_answer_byte(struct parser *p, __u32 byte, __u32 
         case MEMCACHED_ARGUMENTS:
                 if (byte == ' ' || byte == '\n') {
                         memcached_argument_end(p);
-                        return byte == '\n' ? memcached_answer_line(p) : 0;
+                        return byte == '\n' ? memcached_response_line(p) : 0;
                 }
                 if (byte == '\r')
                         return 0;
@@ -629,22 +629,22 @@ PARSER_FUNCTION __u32 memcached_answer_byte(struct parser *p, __u32 byte, __u32 
                 return 0;
 
         case MEMCACHED_REST:
-                return byte == '\n' ? memcached_answer_line(p) : 0;
+                return byte == '\n' ? memcached_response_line(p) : 0;
 
         case MEMCACHED_BLOCK:
-                return byte == '\n' ? memcached_answer_end(p) : PARSED_LOST;
+                return byte == '\n' ? memcached_response_end(p) : PARSED_LOST;
 
         case MEMCACHED_HEADER:
                 return memcached_header_byte(p, byte, 1);
 
         case MEMCACHED_BODY:
-                return memcached_answer_end(p);
+                return memcached_response_end(p);
         }
         return PARSED_LOST;
 }
 
-PARSER_FUNCTION __u32 memcached_answer_step(struct parser *p, const struct window *w, __u32 from,
-                                            __u32 end, __u32 how) {
+PARSER_FUNCTION __u32 memcached_response_step(struct parser *p, const struct window *w, __u32 from,
+                                              __u32 end, __u32 how) {
         __u32 at = from, meaning = 0, n;
 
         if (!p || !w || from >= end || end > WINDOW_SIZE)
@@ -657,13 +657,13 @@ PARSER_FUNCTION __u32 memcached_answer_step(struct parser *p, const struct windo
                 n = memcached_letters(window_word_low(w, at));
                 if (word >> 56 == MEMCACHED_RESPONSE) {
                         if (at + MEMCACHED_HEADER_HEAD <= end) {
-                                memcached_answer_begin(p);
+                                memcached_response_begin(p);
                                 meaning = memcached_header_fast(p, w, at, 1);
                                 at += MEMCACHED_HEADER_HEAD;
                         }
                 } else if (word >> 56 >= 'A' && n > 0 && n < 8 && at + n < end &&
                            word >> 32 != WORD_OF("key=", 4)) {
-                        memcached_answer_begin(p);
+                        memcached_response_begin(p);
                         p->flags |= MEMCACHED_BAD;
                         p->word = word >> 8 * (8 - n);
                         p->number = n;
@@ -676,14 +676,14 @@ PARSER_FUNCTION __u32 memcached_answer_step(struct parser *p, const struct windo
         else if (p->state == MEMCACHED_REST)
                 at = http_line_end(p, w, at, end) >> 1;
         if (meaning == 0 && p->state != MEMCACHED_BODY && at < end)
-                meaning = memcached_answer_byte(p, window_byte(w, at++), how);
+                meaning = memcached_response_byte(p, window_byte(w, at++), how);
         if (p->state == MEMCACHED_NAMED)
-                meaning = memcached_answer_word(p, how);
+                meaning = memcached_response_word(p, how);
         if (meaning == 0 && p->skip > 0) {
                 at = window_skip(p, at, end);
                 if (at < end)
-                        meaning = memcached_answer_byte(p, window_byte(w, at++), how);
+                        meaning = memcached_response_byte(p, window_byte(w, at++), how);
         } else if (meaning == 0 && p->state == MEMCACHED_BODY && at < end)
-                meaning = memcached_answer_byte(p, window_byte(w, at++), how);
+                meaning = memcached_response_byte(p, window_byte(w, at++), how);
         return PARSED(meaning, at - from, 0);
 }

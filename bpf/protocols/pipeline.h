@@ -128,7 +128,7 @@ EXCHANGE_INLINE int pipeline_is_bare(const struct pipeline *t, __u32 i) {
 }
 
 /* Frees the place of a request in the ring when its response begins. */
-EXCHANGE_INLINE void pipeline_answer_bare(struct pipeline *t, __u32 i) {
+EXCHANGE_INLINE void pipeline_response_bare(struct pipeline *t, __u32 i) {
         __u32 bit = (t->bare_head + i) & (PIPELINE_BODYLESS_MAX - 1);
 
         if (!pipeline_is_bare(t, i))
@@ -579,7 +579,7 @@ EXCHANGE_INLINE void pipeline_begins(struct pipeline *t, struct parsed_chunk *pi
                 t->in.flags |= PARSER_ASKED;
         } else if (piece->begun >= t->asked && t->missed)
                 pipeline_push_unseen(t, 1);
-        pipeline_answer_bare(t, piece->begun);
+        pipeline_response_bare(t, piece->begun);
         piece->begun++;
         if (piece->begun > t->asked || pipeline_is_excluded(t, piece->begun - 1))
                 return;
@@ -666,7 +666,7 @@ PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *t, __u32 at, __u3
                         how |= PROTOCOL_TUNNEL;
         }
 
-        r = protocol_take_answers(how, &t->out, &t->window, at, end);
+        r = protocol_take_responses(how, &t->out, &t->window, at, end);
         n = PARSED_MESSAGES(r);
         meaning = PARSED_MEANING(r);
         if ((meaning & (PARSED_END | PARSED_NOTHING)) == PARSED_END)
@@ -738,7 +738,7 @@ EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window,
 
         if (!halfway)
                 t->begun_at = pipeline_when(times, position + 1, 0);
-        r = protocol_take_questions(t->protocol | times->names | single, &t->in, &t->window, at, end);
+        r = protocol_take_requests(t->protocol | times->names | single, &t->in, &t->window, at, end);
         n = PARSED_MESSAGES(r);
         dns &= ~histogram_if_zero(n);
         meaning = PARSED_MEANING(r);

@@ -26,19 +26,19 @@ PARSER_FUNCTION __u32 protocol_detect(__u64 bytes, __u32 length) {
 
 /* These take at least one byte from at to end of the window, and stop behind the end of a message at the
  * latest. */
-static inline __attribute__((always_inline)) __u32 protocol_question_step(__u32 how, struct parser *p,
-                                                                          const struct window *w, __u32 at,
-                                                                          __u32 end) {
+static inline __attribute__((always_inline)) __u32 protocol_request_step(__u32 how, struct parser *p,
+                                                                         const struct window *w, __u32 at,
+                                                                         __u32 end) {
         switch (how & 0xff) {
 
         case PROTOCOL_HTTP1:
                 return http_step(p, w, at, end, how);
 
         case PROTOCOL_REDIS:
-                return resp_question_step(p, w, at, end, how);
+                return resp_request_step(p, w, at, end, how);
 
         case PROTOCOL_MEMCACHED:
-                return memcached_question_step(p, w, at, end);
+                return memcached_request_step(p, w, at, end);
 
         case PROTOCOL_DNS:
                 return dns_step(p, w, at, end, 0);
@@ -46,19 +46,19 @@ static inline __attribute__((always_inline)) __u32 protocol_question_step(__u32 
         return PARSED_LOST;
 }
 
-static inline __attribute__((always_inline)) __u32 protocol_answer_step(__u32 how, struct parser *p,
-                                                                        const struct window *w, __u32 at,
-                                                                        __u32 end) {
+static inline __attribute__((always_inline)) __u32 protocol_response_step(__u32 how, struct parser *p,
+                                                                          const struct window *w, __u32 at,
+                                                                          __u32 end) {
         switch (how & 0xff) {
 
         case PROTOCOL_HTTP1:
                 return http_step(p, w, at, end, how | PROTOCOL_ANSWERS);
 
         case PROTOCOL_REDIS:
-                return resp_answer_step(p, w, at, end, how);
+                return resp_response_step(p, w, at, end, how);
 
         case PROTOCOL_MEMCACHED:
-                return memcached_answer_step(p, w, at, end, how);
+                return memcached_response_step(p, w, at, end, how);
 
         case PROTOCOL_DNS:
                 return dns_step(p, w, at, end, 1);
@@ -144,8 +144,8 @@ static inline __attribute__((always_inline)) __u32 protocol_take(__u32 how, int 
                 return PARSED_LOST;
 
         while (at < end && can_loop) {
-                r = responses ? protocol_answer_step(how, p, w, at, end) :
-                    protocol_question_step(how, p, w, at, end);
+                r = responses ? protocol_response_step(how, p, w, at, end) :
+                    protocol_request_step(how, p, w, at, end);
                 at += PARSED_TAKEN(r);
                 meaning = PARSED_MEANING(r);
                 if (meaning == PARSED_END) {
@@ -161,12 +161,12 @@ static inline __attribute__((always_inline)) __u32 protocol_take(__u32 how, int 
         return PARSED(meaning, at - from, messages);
 }
 
-PARSER_FUNCTION __u32 protocol_take_questions(__u32 how, struct parser *p, const struct window *w,
-                                              __u32 from, __u32 end) {
+PARSER_FUNCTION __u32 protocol_take_requests(__u32 how, struct parser *p, const struct window *w,
+                                             __u32 from, __u32 end) {
         return protocol_take(how, 0, p, w, from, end);
 }
 
-PARSER_FUNCTION __u32 protocol_take_answers(__u32 how, struct parser *p, const struct window *w, __u32 from,
-                                            __u32 end) {
+PARSER_FUNCTION __u32 protocol_take_responses(__u32 how, struct parser *p, const struct window *w,
+                                              __u32 from, __u32 end) {
         return protocol_take(how, 1, p, w, from, end);
 }

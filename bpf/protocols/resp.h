@@ -123,7 +123,7 @@ static inline __attribute__((always_inline)) __u32 resp_number_byte(struct parse
         return byte == '\r' && (p->flags & RESP_DIGITS) ? 0 : PARSED_LOST;
 }
 
-static inline __attribute__((always_inline)) __u32 resp_question_end(struct parser *p, __u32 parsed) {
+static inline __attribute__((always_inline)) __u32 resp_request_end(struct parser *p, __u32 parsed) {
         __u32 quiet = p->flags & RESP_QUIET;
 
         if ((p->flags & RESP_REPLICA) == RESP_REPLICA)
@@ -144,7 +144,7 @@ static inline __attribute__((always_inline)) __u32 resp_question_end(struct pars
 }
 
 /* The word is complete. */
-PARSER_FUNCTION int resp_question_word(struct parser *p) {
+PARSER_FUNCTION int resp_request_word(struct parser *p) {
         __u32 meaning;
 
         if (!p)
@@ -182,16 +182,16 @@ PARSER_FUNCTION int resp_question_word(struct parser *p) {
 }
 
 /* The last byte of an argument. */
-static inline __attribute__((always_inline)) __u32 resp_question_after(struct parser *p, __u32 byte) {
+static inline __attribute__((always_inline)) __u32 resp_request_after(struct parser *p, __u32 byte) {
         if (byte != '\n')
                 return PARSED_LOST;
         if (p->index < RESP_INDEX_MAX && p->index != RESP_INDEX_CLIENT - 1)
                 p->index++;
         p->state = RESP_ARGUMENT;
-        return --p->left == 0 ? resp_question_end(p, 0) : 0;
+        return --p->left == 0 ? resp_request_end(p, 0) : 0;
 }
 
-PARSER_FUNCTION __u32 resp_question_byte(struct parser *p, __u32 byte, __u32 how) {
+PARSER_FUNCTION __u32 resp_request_byte(struct parser *p, __u32 byte, __u32 how) {
         int named;
         __u32 r;
 
@@ -226,7 +226,7 @@ PARSER_FUNCTION __u32 resp_question_byte(struct parser *p, __u32 byte, __u32 how
                 p->left = p->flags & RESP_NEGATIVE ? 0 : p->number;
                 p->flags &= ~RESP_QUESTION_LINE_FLAGS;
                 if (p->left == 0)
-                        return resp_question_end(p, PARSED_NOTHING);
+                        return resp_request_end(p, PARSED_NOTHING);
                 p->state = RESP_ARGUMENT;
                 return 0;
 
@@ -258,26 +258,26 @@ PARSER_FUNCTION __u32 resp_question_byte(struct parser *p, __u32 byte, __u32 how
                 if (--p->word_left > 0)
                         return 0;
                 named = p->index == 0 && how & PROTOCOL_NAMES;
-                resp_question_word(p);
+                resp_request_word(p);
                 p->skip = (p->number < RESP_WORD_MAX ? 0 : p->number - RESP_WORD_MAX) + 1;
                 p->state = RESP_AFTER;
                 return named ? PARSED_NAMED : 0;
 
         case RESP_AFTER:
-                return resp_question_after(p, byte);
+                return resp_request_after(p, byte);
 
         case RESP_LINE:
                 if (byte == '\n') {
                         if (p->number == 0)
-                                return resp_question_end(p, PARSED_NOTHING);
+                                return resp_request_end(p, PARSED_NOTHING);
                         if (p->index == 0)
-                                resp_question_word(p);
-                        return resp_question_end(p, 0);
+                                resp_request_word(p);
+                        return resp_request_end(p, 0);
                 }
                 if (byte == ' ' || byte == '\t' || byte == '\r') {
                         /* The name of the command has ended */
                         if (p->index == 0 && p->number > 0) {
-                                resp_question_word(p);
+                                resp_request_word(p);
                                 p->index = 1;
                                 return how & PROTOCOL_NAMES ? PARSED_NAMED : 0;
                         }
@@ -325,8 +325,8 @@ static inline __attribute__((always_inline)) __u32 resp_line(__u64 word, __u32 *
 
 /* Nearly all commands are arrays of short strings with a short name, which are parsed line by line. All
  * others, and lines that are not in the window as a whole, are parsed byte by byte. */
-PARSER_FUNCTION __u32 resp_question_step(struct parser *p, const struct window *w, __u32 from, __u32 end,
-                                         __u32 how) {
+PARSER_FUNCTION __u32 resp_request_step(struct parser *p, const struct window *w, __u32 from, __u32 end,
+                                        __u32 how) {
         __u32 at = from, number, length, meaning;
         int named;
 
@@ -360,7 +360,7 @@ PARSER_FUNCTION __u32 resp_question_step(struct parser *p, const struct window *
                         if (number < RESP_WORD_MAX)
                                 p->word >>= 8 * (RESP_WORD_MAX - number);
                         p->number = number;
-                        resp_question_word(p);
+                        resp_request_word(p);
                         if (named) {
                                 p->skip = number + 1;
                                 p->state = RESP_AFTER;
@@ -368,14 +368,14 @@ PARSER_FUNCTION __u32 resp_question_step(struct parser *p, const struct window *
                         }
                 }
                 at += number + 2;
-                meaning = resp_question_after(p, window_byte(w, at - 1));
+                meaning = resp_request_after(p, window_byte(w, at - 1));
                 if (meaning != 0)
                         return PARSED(meaning, at - from, 0);
         }
         if (at > from)
                 return PARSED(0, at - from, 0);
 
-        meaning = resp_question_byte(p, window_byte(w, from), how);
+        meaning = resp_request_byte(p, window_byte(w, from), how);
         return PARSED(meaning, window_skip(p, from + 1, end) - from, 0);
 }
 
@@ -390,7 +390,7 @@ static inline __attribute__((always_inline)) int resp_is_error(__u64 word) {
 }
 
 /* One value is complete. */
-static inline __attribute__((always_inline)) __u32 resp_answer_value(struct parser *p) {
+static inline __attribute__((always_inline)) __u32 resp_response_value(struct parser *p) {
         p->state = RESP_ARGUMENT;
         if (--p->left > 0)
                 return 0;
@@ -399,7 +399,7 @@ static inline __attribute__((always_inline)) __u32 resp_answer_value(struct pars
                 (p->flags & RESP_ERROR ? PARSED_ERROR : 0);
 }
 
-PARSER_FUNCTION __u32 resp_answer_byte(struct parser *p, __u32 byte) {
+PARSER_FUNCTION __u32 resp_response_byte(struct parser *p, __u32 byte) {
         __u64 n;
 
         if (!p)
@@ -448,7 +448,7 @@ PARSER_FUNCTION __u32 resp_answer_byte(struct parser *p, __u32 byte) {
                 if (byte != '\n' || !(p->flags & RESP_DIGITS))
                         return resp_number_byte(p, byte);
                 if (p->flags & RESP_NEGATIVE) /* null */
-                        return resp_answer_value(p);
+                        return resp_response_value(p);
                 if (p->flags & RESP_STRING) {
                         p->skip = p->number + 1;
                         p->state = RESP_AFTER;
@@ -459,10 +459,10 @@ PARSER_FUNCTION __u32 resp_answer_byte(struct parser *p, __u32 byte) {
                 if (n > RESP_NUMBER_MAX)
                         return PARSED_LOST;
                 p->left = n;
-                return resp_answer_value(p);
+                return resp_response_value(p);
 
         case RESP_AFTER:
-                return byte == '\n' ? resp_answer_value(p) : PARSED_LOST;
+                return byte == '\n' ? resp_response_value(p) : PARSED_LOST;
 
         case RESP_LINE:
                 if (byte != '\n') {
@@ -474,7 +474,7 @@ PARSER_FUNCTION __u32 resp_answer_byte(struct parser *p, __u32 byte) {
                 }
                 if (resp_is_redirection(p->word))
                         p->flags &= ~RESP_ERROR;
-                return resp_answer_value(p);
+                return resp_response_value(p);
         }
 
         return PARSED_LOST;
@@ -482,8 +482,8 @@ PARSER_FUNCTION __u32 resp_answer_byte(struct parser *p, __u32 byte) {
 
 /* The most frequent responses are parsed as a whole: "+OK", null, strings of less than 1000 bytes. Others
  * are parsed byte by byte. */
-PARSER_FUNCTION __u32 resp_answer_step(struct parser *p, const struct window *w, __u32 from, __u32 end,
-                                       __u32 how) {
+PARSER_FUNCTION __u32 resp_response_step(struct parser *p, const struct window *w, __u32 from, __u32 end,
+                                         __u32 how) {
         __u32 number, length, meaning;
         __u64 word;
 
@@ -512,6 +512,6 @@ PARSER_FUNCTION __u32 resp_answer_step(struct parser *p, const struct window *w,
                 }
         }
 
-        meaning = resp_answer_byte(p, window_byte(w, from));
+        meaning = resp_response_byte(p, window_byte(w, from));
         return PARSED(meaning, window_skip(p, from + 1, end) - from, 0);
 }

@@ -25,7 +25,7 @@ struct library_piece {
         struct arrival_times times;
 };
 
-__attribute__((noinline, weak)) int library_questions_take(struct pipeline *t, struct library_piece *q) {
+__attribute__((noinline, weak)) int library_parse_requests(struct pipeline *t, struct library_piece *q) {
         struct chunk *f;
         __u32 n;
 
@@ -42,14 +42,14 @@ __attribute__((noinline, weak)) int library_questions_take(struct pipeline *t, s
                                                         &f->piece);
                 if (f->piece.named) {
                         f->piece.named = 0;
-                        question_look_up(t, &q->owner);
+                        request_find_name(t, &q->owner);
                 }
         }
         return 0;
 }
 
 /* Parses a chunk of responses. chunk_init() has initialized the state. */
-__attribute__((noinline, weak)) int library_answers_take(struct pipeline *t, __u64 buffer) {
+__attribute__((noinline, weak)) int library_parse_responses(struct pipeline *t, __u64 buffer) {
         struct chunk *f;
         __u32 n;
 
@@ -96,7 +96,7 @@ __attribute__((noinline, weak)) int openssl_h2_take_requests(struct h2_conn *h, 
                         break;
                 }
                 h->piece.position = f->position + f->window_begin;
-                n = h2_questions(h, more, h2_conn_window(f), f->end - f->window_end, &h->piece);
+                n = h2_parse_requests(h, more, h2_conn_window(f), f->end - f->window_end, &h->piece);
                 f->at += n;
                 h2_conn_record_requests(h, more, u, &q->owner, q->target);
                 if (n == 0)
@@ -121,7 +121,7 @@ __attribute__((noinline, weak)) int openssl_h2_take_responses(struct h2_conn *h,
                         h->piece.lost = 1;
                         break;
                 }
-                n = h2_answers(h, more, h2_conn_window(f), f->end - f->window_end, &h->piece);
+                n = h2_parse_responses(h, more, h2_conn_window(f), f->end - f->window_end, &h->piece);
                 f->at += n;
                 if (h->piece.event)
                         h2_conn_record(u, &h->piece, a->target);
@@ -336,9 +336,9 @@ BPF_SUBPROG int library_check_times(struct tls_plaintext *o) {
 }
 
 /* The library has returned n bytes of requests. */
-static __attribute__((noinline)) int library_questions(struct tls_plaintext *o,
-                                                       const struct qos_owner *owner, const void *buffer,
-                                                       __u32 n) {
+static __attribute__((noinline)) int library_read(struct tls_plaintext *o,
+                                                  const struct qos_owner *owner, const void *buffer,
+                                                  __u32 n) {
         struct library_piece q = {};
         struct chunk *f;
 
@@ -372,7 +372,7 @@ static __attribute__((noinline)) int library_questions(struct tls_plaintext *o,
         if (o->pipeline.missed && !library_resumes(o, buffer, n))
                 pipeline_miss(&o->pipeline, o->came_first_at, o->came_last_at, o->pending);
         else {
-                library_questions_take(&o->pipeline, &q);
+                library_parse_requests(&o->pipeline, &q);
                 f = (struct chunk*) o->pipeline.work;
                 if (f->piece.lost && o->pipeline.flags & PIPELINE_UNDERSTOOD)
                         pipeline_misunderstand(&o->pipeline, 0,
@@ -390,8 +390,8 @@ static __attribute__((noinline)) int library_questions(struct tls_plaintext *o,
 }
 
 /* The library is passed bytes of responses: n behind those to be skipped, which were parsed before. */
-static __attribute__((noinline)) int library_answers(struct tls_plaintext *o, const struct qos_owner *owner,
-                                                     const void *buffer, __u32 skip, __u32 n) {
+static __attribute__((noinline)) int library_write(struct tls_plaintext *o, const struct qos_owner *owner,
+                                                   const void *buffer, __u32 skip, __u32 n) {
         struct tcp_sock *tp;
         struct chunk *f;
         bool lost;
@@ -413,7 +413,7 @@ static __attribute__((noinline)) int library_answers(struct tls_plaintext *o, co
         f->piece.begun = o->pending;
         if (o->pending == 0)
                 bpf_core_read(&o->pending_position, sizeof(o->pending_position), &tp->write_seq);
-        library_answers_take(&o->pipeline, (__u64) (long) (buffer + skip));
+        library_parse_responses(&o->pipeline, (__u64) (long) (buffer + skip));
 
         o->pending = pipeline_responses(&o->pipeline, &f->piece, 1);
         o->streams += f->piece.streams;
@@ -459,7 +459,7 @@ static __always_inline void overhead_begin_for(struct overhead *overhead, const 
                 overhead_begin(overhead, owner, u);
 }
 
-static __always_inline int call_begins(struct pt_regs *ctx, struct overhead *overhead) {
+static __always_inline int ssl_call_begin(struct pt_regs *ctx, struct overhead *overhead) {
         struct task_struct *task = bpf_get_current_task_btf();
         __u32 kind = bpf_get_attach_cookie(ctx), skip;
         struct tls_plaintext_key key = {};
@@ -512,15 +512,15 @@ static __always_inline int call_begins(struct pt_regs *ctx, struct overhead *ove
                 call->key.ssl = 0;
         } else {
                 skip = o->ahead < call->size ? o->ahead : call->size;
-                library_answers(o, &owner, (const void*) (long) call->buffer, skip, call->size - skip);
+                library_write(o, &owner, (const void*) (long) call->buffer, skip, call->size - skip);
         }
         tls_plaintext_unlock(o);
         return 0;
 }
 
-static __always_inline int call_begins_measured(struct pt_regs *ctx) {
+static __always_inline int ssl_call_begin_measured(struct pt_regs *ctx) {
         struct overhead overhead = {};
-        int r = call_begins(ctx, &overhead);
+        int r = ssl_call_begin(ctx, &overhead);
 
         overhead_end(&overhead);
         return r;
@@ -531,12 +531,12 @@ int openssl_enter(struct pt_regs *ctx) {
         int r;
 
         preemption_disable_at_uprobe();
-        r = call_begins_measured(ctx);
+        r = ssl_call_begin_measured(ctx);
         preemption_enable_at_uprobe();
         return r;
 }
 
-static __always_inline int call_ends(struct pt_regs *ctx, struct overhead *overhead) {
+static __always_inline int ssl_call_end(struct pt_regs *ctx, struct overhead *overhead) {
         struct task_struct *task = bpf_get_current_task_btf();
         struct tls_plaintext_key key;
         struct library_call *call;
@@ -572,7 +572,7 @@ static __always_inline int call_ends(struct pt_regs *ctx, struct overhead *overh
         if (!o)
                 return 0;
         if (call->kind & QOS_CALL_READS)
-                library_questions(o, &owner, (const void*) (long) call->buffer, n);
+                library_read(o, &owner, (const void*) (long) call->buffer, n);
         else {
                 /* The application passes again what the library did not accept, perhaps in parts */
                 given = o->ahead > call->size ? o->ahead : call->size;
@@ -582,9 +582,9 @@ static __always_inline int call_ends(struct pt_regs *ctx, struct overhead *overh
         return 0;
 }
 
-static __always_inline int call_ends_measured(struct pt_regs *ctx) {
+static __always_inline int ssl_call_end_measured(struct pt_regs *ctx) {
         struct overhead overhead = {};
-        int r = call_ends(ctx, &overhead);
+        int r = ssl_call_end(ctx, &overhead);
 
         overhead_end(&overhead);
         return r;
@@ -595,7 +595,7 @@ int openssl_leave(struct pt_regs *ctx) {
         int r;
 
         preemption_disable_at_uprobe();
-        r = call_ends_measured(ctx);
+        r = ssl_call_end_measured(ctx);
         preemption_enable_at_uprobe();
         return r;
 }

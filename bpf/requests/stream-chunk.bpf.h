@@ -71,7 +71,7 @@ static __always_inline bool name_is_excluded(const struct qos_owner *owner, __u3
 }
 
 /* Looks up the name of the request that is being read. A function of its own, for its stack. */
-__attribute__((noinline, weak)) int question_look_up(struct pipeline *t, const struct qos_owner *owner) {
+__attribute__((noinline, weak)) int request_find_name(struct pipeline *t, const struct qos_owner *owner) {
         __u32 kind;
         __u64 name;
 

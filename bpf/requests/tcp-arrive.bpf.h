@@ -97,7 +97,7 @@ static __always_inline void listener_arrive(struct bpf_sock *sk, struct conn *c,
 }
 
 /* A packet of a connection shows no segment, as it is sealed on its way out of the machine (IPsec). */
-static __attribute__((noinline)) int segment_lost(struct conn *c) {
+static __attribute__((noinline)) int segment_count_lost(struct conn *c) {
         struct qos_unit_map *u = c ? unit_get(&c->owner) : NULL;
 
         statistics_count(QOS_STATISTIC_SEGMENTS_LOST);
@@ -111,9 +111,9 @@ static __attribute__((noinline)) int segment_lost(struct conn *c) {
 /* With the length of a segment, which is less than that: what it says (SEGMENT_*) */
 #define SEGMENT_SAYS_SHIFT 28
 
-/* As client_arrives(), a function of its own for its stack. */
-static __attribute__((noinline)) int server_arrives(struct conn *c, struct qos_unit_map *u, __u64 segment,
-                                                    __u64 tcp) {
+/* As client_receive_segment(), a function of its own for its stack. */
+static __attribute__((noinline)) int server_receive_segment(struct conn *c, struct qos_unit_map *u,
+                                                            __u64 segment, __u64 tcp) {
         __u32 len = segment & ((1U << SEGMENT_SAYS_SHIFT) - 1), says = (__u32) segment >> SEGMENT_SAYS_SHIFT;
         const struct exchange_segment s = {
                 .seq = segment >> 32,
@@ -169,7 +169,7 @@ static __always_inline bool packet_is_foreign(struct bpf_sock *sk) {
                 s->__sk_common.skc_state != TCP_LISTEN;
 }
 
-static __always_inline int packet_arrives(struct __sk_buff *skb, struct overhead *overhead) {
+static __always_inline int packet_receive(struct __sk_buff *skb, struct overhead *overhead) {
         struct segment segment;
         struct qos_unit_map *u;
         struct tcp_sock *tp;
@@ -191,7 +191,7 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct overhead
         if (!c || c->kind == CONN_OTHER)
                 return 1;
         if (!segment_read(skb, &segment)) {
-                segment_lost(c);
+                segment_count_lost(c);
                 return 1;
         }
 
@@ -209,10 +209,10 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct overhead
         tp = bpf_skc_to_tcp_sock(sk);
         if (!tp)
                 return 1;
-        says = c->kind == CONN_CLIENT ? client_listens(skb, &c->x, segment.offset, segment.len) :
+        says = c->kind == CONN_CLIENT ? client_classify_response(skb, &c->x, segment.offset, segment.len) :
                CLIENT_HEARS_RESPONSE;
         if (says >= CLIENT_HEARS_ANNOUNCEMENT) {
-                client_hears_no_response(c, u, tp, segment.seq + segment.len, says);
+                client_receive_others(c, u, tp, segment.seq + segment.len, says);
                 return 1;
         }
         if (c->kind == CONN_LISTENER)
@@ -224,16 +224,16 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct overhead
                 __u64 now = bpf_ktime_get_ns();
 
                 says = says << CLIENT_HEARS_SHIFT | segment.len;
-                if (client_arrives(c, u, (__u64) segment.seq << 32 | says,
-                                   (__u64) rcv_nxt << 32 | window_end, now))
-                        client_seeks_row((struct sock*) tp, c, u, now);
+                if (client_receive_segment(c, u, (__u64) segment.seq << 32 | says,
+                                           (__u64) rcv_nxt << 32 | window_end, now))
+                        client_find_row((struct sock*) tp, c, u, now);
                 return 1;
         }
 
-        says = exchange_look(segment.len) > 0 ? segment_says(skb, segment.offset, segment.len) : 0;
+        says = exchange_look(segment.len) > 0 ? segment_classify(skb, segment.offset, segment.len) : 0;
         if (segment.flags & TCP_FLAG_PSH)
                 says |= SEGMENT_PUSHED;
-        server_arrives(c, u, (__u64) segment.seq << 32 | says << SEGMENT_SAYS_SHIFT | segment.len,
-                       (__u64) rcv_nxt << 32 | window_end);
+        server_receive_segment(c, u, (__u64) segment.seq << 32 | says << SEGMENT_SAYS_SHIFT | segment.len,
+                               (__u64) rcv_nxt << 32 | window_end);
         return 1;
 }

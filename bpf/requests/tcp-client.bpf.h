@@ -8,7 +8,7 @@
 #include "tcp-segment.bpf.h"
 
 /* connect() was called on the socket, possibly not for the first time. */
-static __always_inline void client_begins(struct sock *sk, struct conn *c, const struct qos_owner *owner) {
+static __always_inline void client_begin(struct sock *sk, struct conn *c, const struct qos_owner *owner) {
         struct exchange x = {};
 
         bpf_spin_lock(&c->lock);
@@ -37,7 +37,8 @@ enum client_says {
 
 /* HTTP/2 frames that are not requests: keep-alives consist of one or two. */
 #define CLIENT_FRAMES_MAX 4
-static __attribute__((noinline)) int client_says_frames(struct __sk_buff *skb, __u32 offset, __u32 length) {
+static __attribute__((noinline)) int client_classify_frames(struct __sk_buff *skb, __u32 offset,
+                                                            __u32 length) {
         if (!skb)
                 return 0;
         for (int i = 0; i < CLIENT_FRAMES_MAX && length >= H2_HEADER_SIZE; i++) {
@@ -59,18 +60,18 @@ static __attribute__((noinline)) int client_says_frames(struct __sk_buff *skb, _
 }
 
 /* Classifies a segment. acknowledged: everything before it was; muxed: HTTP/2. */
-static __attribute__((noinline)) __u32 client_says(struct __sk_buff *skb, __u32 offset, __u32 length,
-                                                   bool acknowledged, bool muxed) {
+static __attribute__((noinline)) __u32 client_classify_segment(struct __sk_buff *skb, __u32 offset,
+                                                               __u32 length, bool acknowledged, bool muxed) {
         __u64 bytes = 0, second = 0;
         __u32 says;
 
-        if (!skb || (muxed && client_says_frames(skb, offset, length)))
+        if (!skb || (muxed && client_classify_frames(skb, offset, length)))
                 return CLIENT_SAYS_NOTHING;
         if (length >= TLS_HEADER_SIZE && length <= TLS_FINISHED_SIZE_MAX)
                 (void) bpf_skb_load_bytes(skb, offset, &bytes, TLS_HEADER_SIZE);
         if ((bytes & 0xff) == TLS_CHANGE_CIPHER && length >= TLS_CHANGE_CIPHER_SIZE + TLS_HEADER_SIZE)
                 (void) bpf_skb_load_bytes(skb, offset + TLS_CHANGE_CIPHER_SIZE, &second, TLS_HEADER_SIZE);
-        says = exchange_look(length) > 0 ? segment_says(skb, offset, length) : 0;
+        says = exchange_look(length) > 0 ? segment_classify(skb, offset, length) : 0;
         if (says & SEGMENT_REMARK || tls_is_farewell(bytes, length))
                 return CLIENT_SAYS_NOTHING;
         if (says & SEGMENT_FAREWELL)
@@ -221,8 +222,9 @@ __attribute__((noinline, weak)) __u32 client_get_interim(struct __sk_buff *skb, 
 }
 
 /* Returns enum client_hears. Global, as the verifier would follow all of it through what comes after it. */
-__attribute__((noinline, weak)) __u32 client_listens(struct __sk_buff *skb, const struct exchange *x,
-                                                     __u32 offset, __u32 length) {
+__attribute__((noinline, weak)) __u32 client_classify_response(struct __sk_buff *skb,
+                                                               const struct exchange *x, __u32 offset,
+                                                               __u32 length) {
         __u64 bytes, behind;
         __u32 n;
 
@@ -262,9 +264,9 @@ __attribute__((noinline, weak)) __u32 client_listens(struct __sk_buff *skb, cons
 /* What arrives is no response: its bytes count. The request stays outstanding, or fails: an alert that is
  * not encrypted shows whether it is fatal. One that is encrypted is the end of the connection, orderly or
  * not, and what is in flight may be a message of the client that has no response. end: of the segment. */
-static __attribute__((noinline)) int client_hears_no_response(struct conn *c, struct qos_unit_map *u,
-                                                              const struct tcp_sock *tp, __u32 end,
-                                                              __u32 hears) {
+static __attribute__((noinline)) int client_receive_others(struct conn *c, struct qos_unit_map *u,
+                                                           const struct tcp_sock *tp, __u32 end,
+                                                           __u32 hears) {
         __u32 rcv_nxt, window_end, done, unsure, failed = 0;
         struct exchange_effect effect = {};
         struct attribution p;
@@ -277,7 +279,7 @@ static __attribute__((noinline)) int client_hears_no_response(struct conn *c, st
         done = c->x.flags & EXCHANGE_DONE;
         unsure = c->x.flags & (EXCHANGE_FAREWELL | EXCHANGE_SESSION | EXCHANGE_UNCERTAIN);
         c->x.flags |= EXCHANGE_DONE;
-        exchange_hear(&c->x, 0, end, rcv_nxt, window_end, &effect);
+        exchange_receive_response(&c->x, 0, end, rcv_nxt, window_end, &effect);
         if (effect.bytes > 0 && c->x.open_at != 0 && !done &&
             (hears == CLIENT_HEARS_FATAL_ALERT || (hears == CLIENT_HEARS_SEALED_ALERT && !unsure))) {
                 failed = 1;
@@ -304,8 +306,8 @@ static __attribute__((noinline)) int client_hears_no_response(struct conn *c, st
 #define CLIENT_HEARS_SHIFT 20
 
 /* segment: its position in the upper half, and CLIENT_HEARS_SHIFT. */
-static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_unit_map *u, __u64 segment,
-                                                    __u64 tcp, __u64 now) {
+static __attribute__((noinline)) int client_receive_segment(struct conn *c, struct qos_unit_map *u,
+                                                            __u64 segment, __u64 tcp, __u64 now) {
         __u32 seq = segment >> 32, len = segment & ((1U << CLIENT_HEARS_SHIFT) - 1),
               hears = (__u32) segment >> CLIENT_HEARS_SHIFT;
         struct exchange_effect effect = {};
@@ -319,7 +321,7 @@ static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_u
         /* Other segments of the response are behind it */
         if (seq != (c->x.flags & EXCHANGE_IN_KNOWN ? c->x.in_end : (__u32) (tcp >> 32)))
                 hears = CLIENT_HEARS_RESPONSE;
-        book.n = exchange_hear(&c->x, now, seq + len, tcp >> 32, tcp, &effect);
+        book.n = exchange_receive_response(&c->x, now, seq + len, tcp >> 32, tcp, &effect);
         book.first_at = c->x.flags & EXCHANGE_WAITS ? 0 : c->x.first_at;
         if (hears == CLIENT_HEARS_SWITCH && effect.begun)
                 c->x.flags |= EXCHANGE_DONE;
@@ -347,8 +349,8 @@ static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_u
 }
 
 /* The peer has no entry, and has just responded: it may have one by now, or earn it. */
-static __attribute__((noinline)) int client_seeks_row(struct sock *sk, struct conn *c,
-                                                      struct qos_unit_map *u, __u64 now) {
+static __attribute__((noinline)) int client_find_row(struct sock *sk, struct conn *c,
+                                                     struct qos_unit_map *u, __u64 now) {
         struct qos_address a = {};
         __u64 row;
 
@@ -373,8 +375,8 @@ static __attribute__((noinline)) int client_seeks_row(struct sock *sk, struct co
 
 /* A connection ends with a request outstanding, or connecting has failed: records it for the peer. where:
  * position up to which the unit has read, and the new state. */
-static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit_map *u, __u32 error,
-                                                 __u32 old_state, __u64 where) {
+static __attribute__((noinline)) int client_end(struct conn *c, struct qos_unit_map *u, __u32 error,
+                                                __u32 old_state, __u64 where) {
         __u32 copied = where >> 32, new_state = where, cell, asked;
         struct exchange_effect effect = {};
         bool unread, missed;
@@ -396,7 +398,7 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
         }
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        /* Responses received before the end are recorded when read, see client_has_read() */
+        /* Responses received before the end are recorded when read, see client_read() */
         if (unread)
                 return 0;
         if (!effect.unanswered && effect.in_flight == 0 && old_state != TCP_SYN_SENT)
@@ -446,7 +448,7 @@ __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct p
         return f->piece.lost;
 }
 
-/* Results of client_counts(): */
+/* Results of client_count_requests(): */
 #define CLIENT_PARSED 1
 #define CLIENT_H2 2
 #define CLIENT_UNPARSED 4       /* no parser understands it */
@@ -458,7 +460,7 @@ __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct p
 
 /* TLS from ClientHello on: unless it turns out otherwise, the connection may carry HTTP/2, which ends with a
  * message without response (GOAWAY) that looks like a request. offset: of the data sent in the packet. */
-static __attribute__((noinline)) int client_begins_tls(struct __sk_buff *skb, struct conn *c, __u32 offset) {
+static __attribute__((noinline)) int client_begin_tls(struct __sk_buff *skb, struct conn *c, __u32 offset) {
         struct bpf_dynptr data;
 
         if (!skb || !c || bpf_dynptr_from_skb(skb, 0, &data) < 0 || offer_is_plain(&data, offset, skb->len))
@@ -469,10 +471,10 @@ static __attribute__((noinline)) int client_begins_tls(struct __sk_buff *skb, st
         return zero();
 }
 
-/* Apart from client_counts() for the space on the stack. found: number of requests, and how many of them
- * have an unknown latency, unless responses are distinguished. */
-static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_unit_map *u, __u64 found,
-                                                  __u32 what, __u32 rcv_nxt) {
+/* Apart from client_count_requests() for the space on the stack. found: number of requests, and how many
+ * of them have an unknown latency, unless responses are distinguished. */
+static __attribute__((noinline)) int client_note_requests(struct conn *c, struct qos_unit_map *u,
+                                                          __u64 found, __u32 what, __u32 rcv_nxt) {
         __u32 asked = found >> 32, bundled = found;
         struct exchange_effect effect = {};
         __u64 now = bpf_ktime_get_ns();
@@ -524,8 +526,9 @@ static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_uni
 
 /* Requests that overlap without distinguishable responses are counted, with unknown times. If their number
  * is unknown, too, the connection becomes unparsed. */
-static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct bpf_sock *sk,
-                                                   struct conn *c, struct qos_unit_map *u, __u64 left) {
+static __attribute__((noinline)) int client_count_requests(struct __sk_buff *skb, struct bpf_sock *sk,
+                                                           struct conn *c, struct qos_unit_map *u,
+                                                           __u64 left) {
         bool unread = left & CLIENT_UNREAD, muxed, unparsed = false;
         __u32 bytes = left, protocol, asked = 0, bundled = 0, pipes = 0, rcv_nxt = 0;
         struct pipeline *t = NULL;
@@ -557,7 +560,7 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
                                 element_lost(QOS_STATISTIC_LOST_PIPELINES, &c->owner);
                         else if (tls_is_greeting(first, n) ||
                                  (!(c->x.flags & EXCHANGE_FRESH) && tls_detect(first, n)))
-                                client_begins_tls(skb, c, skb->len - bytes);
+                                client_begin_tls(skb, c, skb->len - bytes);
                         c->tries = protocol != PROTOCOL_PLAIN ? TRIES_MAX : c->tries + 1;
                         if (exchange_is_ssh(first)) {
                                 bpf_spin_lock(&c->lock);
@@ -572,7 +575,7 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
         } else if (t && left & CLIENT_ASKS) {
                 /* Replication: no responses from now on */
                 if (t->protocol == PROTOCOL_REDIS && t->flags & PIPELINE_TUNNEL)
-                        return client_notes(c, u, 0, CLIENT_ENDS, 0);
+                        return client_note_requests(c, u, 0, CLIENT_ENDS, 0);
                 pipeline_reset(t);
         } else
                 unread = false;
@@ -603,14 +606,15 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
                         rcv_nxt = tp->rcv_nxt;
                 }
         }
-        return client_notes(c, u, (__u64) asked << 32 | bundled,
-                            bytes << CLIENT_BYTES_SHIFT |
-                            (t ? CLIENT_PARSED : 0) | (unparsed || muxed ? CLIENT_UNPARSED : 0) |
-                            (muxed ? CLIENT_H2 : 0) | pipes |
-                            (t && t->asked == 0 && t->in.state == 0 ? CLIENT_NOTHING : 0) |
-                            (t && (t->flags & PIPELINE_SERVER_PUSH ||
-                                   (t->n_groups > 0 && pipeline_newest(t)->waits)) ? CLIENT_WAITS : 0),
-                                   rcv_nxt);
+        return client_note_requests(c, u, (__u64) asked << 32 | bundled,
+                                    bytes << CLIENT_BYTES_SHIFT |
+                                    (t ? CLIENT_PARSED : 0) | (unparsed || muxed ? CLIENT_UNPARSED : 0) |
+                                    (muxed ? CLIENT_H2 : 0) | pipes |
+                                    (t && t->asked == 0 && t->in.state == 0 ? CLIENT_NOTHING : 0) |
+                                    (t && (t->flags & PIPELINE_SERVER_PUSH ||
+                                           (t->n_groups > 0 && pipeline_newest(t)->waits)) ?
+                                     CLIENT_WAITS : 0),
+                                    rcv_nxt);
 }
 
 /* ---- their responses (EXCHANGE_PIPED) ----  */
@@ -630,8 +634,9 @@ struct client_piece {
 #define ANSWERED_MAX (ANSWERED_UNSURE - 1)
 
 /* Moves the sample of a growing response from its previous to its current value. */
-__attribute__((noinline, weak)) int client_grows(struct qos_unit_map *u, const struct request_record *b,
-                                                 __u64 was, __u64 is) {
+__attribute__((noinline, weak)) int client_extend_response(struct qos_unit_map *u,
+                                                           const struct request_record *b, __u64 was,
+                                                           __u64 is) {
         if (!u || !b || !(b->target & TARGET_ENTRY))
                 return 0;
         entry_move_sample(entry_get(u, b->target & TARGET_ENTRY), b->before, was, b->now, is);
@@ -640,8 +645,8 @@ __attribute__((noinline, weak)) int client_grows(struct qos_unit_map *u, const s
 
 /* Responses to n requests of a batch begin in data that arrived at this time. Returns 0 if there are no
  * outstanding requests. */
-__attribute__((noinline, weak)) __u32 client_hears_group(struct pipeline *t, struct qos_unit_map *u,
-                                                         struct request_record *b, __u32 n, __u64 at) {
+__attribute__((noinline, weak)) __u32 client_receive_group(struct pipeline *t, struct qos_unit_map *u,
+                                                           struct request_record *b, __u32 n, __u64 at) {
         struct pipeline_batch group;
 
         if (!t || !u || !b)
@@ -657,7 +662,7 @@ __attribute__((noinline, weak)) __u32 client_hears_group(struct pipeline *t, str
 }
 
 /* Prepares t->work for recording the responses of a connection. */
-static __always_inline void client_book_begin(struct pipeline *t, __u32 target) {
+static __always_inline void client_record_begin(struct pipeline *t, __u32 target) {
         struct request_record *book = (struct request_record*) t->work;
 
         _Static_assert(sizeof(*book) <= sizeof(t->work), "no room for what is recorded");
@@ -669,8 +674,8 @@ static __always_inline void client_book_begin(struct pipeline *t, __u32 target) 
  * their number. Uses fields of struct exchange: first_at, when the request of the last response was sent;
  * last_at, arrival of its newest part; last_out_at, when it was recorded. These are not used otherwise under
  * the socket lock. Global, to be verified once. */
-__attribute__((noinline, weak)) __u32 client_books(struct exchange *x, struct qos_unit_map *u,
-                                                   struct pipeline *t, __u64 at, __u32 found) {
+__attribute__((noinline, weak)) __u32 client_record_responses(struct exchange *x, struct qos_unit_map *u,
+                                                              struct pipeline *t, __u64 at, __u32 found) {
         __u32 left = found & ANSWERED_MAX, n = 0, taken;
         struct request_record *book;
 
@@ -682,13 +687,13 @@ __attribute__((noinline, weak)) __u32 client_books(struct exchange *x, struct qo
 
         book->before = x->last_out_at;
         if (found & ANSWERED_MORE && at > x->last_at) {
-                client_grows(u, book, exchange_between(x->first_at, x->last_at),
-                             exchange_between(x->first_at, at));
+                client_extend_response(u, book, exchange_between(x->first_at, x->last_at),
+                                       exchange_between(x->first_at, at));
                 x->last_at = at;
                 x->last_out_at = book->now;
         }
         while (left > 0 && can_loop) {
-                taken = client_hears_group(t, u, book, left, at);
+                taken = client_receive_group(t, u, book, left, at);
                 if (taken == 0)
                         break;
                 left -= taken < left ? taken : left;
@@ -705,7 +710,7 @@ __attribute__((noinline, weak)) __u32 client_books(struct exchange *x, struct qo
 }
 
 /* n requests are no longer in flight. */
-static __attribute__((noinline)) int client_is_answered(struct conn *c, struct qos_unit_map *u, __u32 n) {
+static __attribute__((noinline)) int client_end_requests(struct conn *c, struct qos_unit_map *u, __u32 n) {
         struct exchange_effect effect = {};
         struct attribution p;
 
@@ -722,9 +727,9 @@ static __attribute__((noinline)) int client_is_answered(struct conn *c, struct q
 }
 
 /* Parses data that arrived at the same time, or a window of it. Returns 1 at its end. */
-static __always_inline int client_answer_step(struct bpf_dynptr *data, struct exchange *x,
-                                              struct pipeline *t, struct qos_unit_map *u,
-                                              struct client_piece *a) {
+static __always_inline int client_response_step(struct bpf_dynptr *data, struct exchange *x,
+                                                struct pipeline *t, struct qos_unit_map *u,
+                                                struct client_piece *a) {
         struct chunk *f = &a->f;
         struct exchange_marks *marks = &t->times.marks;
         __u64 mark = a->mark, at = 0;
@@ -766,11 +771,11 @@ static __always_inline int client_answer_step(struct bpf_dynptr *data, struct ex
         if (f->at == from || f->piece.tunnel)
                 f->piece.lost = 1;
         if (f->piece.begun > 0 || found & ANSWERED_MORE)
-                a->begun += client_books(x, u, t, at, found | (f->piece.begun & ANSWERED_MAX));
+                a->begun += client_record_responses(x, u, t, at, found | (f->piece.begun & ANSWERED_MAX));
         return f->piece.lost != 0;
 }
 
-/* As questions_take(). */
+/* As requests_parse(). */
 __attribute__((noinline, weak)) int client_take(struct sk_buff *skb __arg_trusted, struct exchange *x,
                                                 struct pipeline *t, struct qos_unit_map *u,
                                                 struct client_piece *a) {
@@ -782,14 +787,14 @@ __attribute__((noinline, weak)) int client_take(struct sk_buff *skb __arg_truste
                 a->f.piece.lost = 1;
                 return 0;
         }
-        while (!client_answer_step(&data, x, t, u, a) && can_loop)
+        while (!client_response_step(&data, x, t, u, a) && can_loop)
                 ;
         return 0;
 }
 
 /* Everything up to this position was read. Apart, for the space on the stack. */
-static __attribute__((noinline)) int client_has_read(struct sock *sk, struct conn *c, struct qos_unit_map *u,
-                                                     __u32 position, bool lost) {
+static __attribute__((noinline)) int client_read(struct sock *sk, struct conn *c, struct qos_unit_map *u,
+                                                 __u32 position, bool lost) {
         struct exchange_effect effect = {};
         struct qos_unit_map *at;
         struct attribution p;
@@ -808,9 +813,9 @@ static __attribute__((noinline)) int client_has_read(struct sock *sk, struct con
                 bpf_spin_unlock(&c->lock);
                 at = attribution_resolve(u, &p);
                 if (at) {
-                        client_book_begin(t, p.target);
-                        client_is_answered(c, at, client_books(&c->x, at, t, bpf_ktime_get_ns(),
-                                                               ANSWERED_UNSURE | ANSWERED_MAX));
+                        client_record_begin(t, p.target);
+                        client_end_requests(c, at, client_record_responses(&c->x, at, t, bpf_ktime_get_ns(),
+                                                                           ANSWERED_UNSURE | ANSWERED_MAX));
                 }
         }
 
@@ -829,21 +834,22 @@ static __attribute__((noinline)) int client_has_read(struct sock *sk, struct con
         record_effect(u, p.target, &effect);
         /* No response grows any more in the entry in which it was recorded */
         if (ended && (p.target & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS)
-                client_seeks_row(sk, c, u, bpf_ktime_get_ns());
+                client_find_row(sk, c, u, bpf_ktime_get_ns());
         /* The peer has closed the connection behind it */
         if (!ended && sk->__sk_common.skc_state == TCP_CLOSE_WAIT)
-                client_ends(c, u, 0, TCP_ESTABLISHED, (__u64) position << 32 | TCP_CLOSE_WAIT);
+                client_end(c, u, 0, TCP_ESTABLISHED, (__u64) position << 32 | TCP_CLOSE_WAIT);
         return zero();
 }
 
-/* Results of client_reads(), 0 if there is nothing new. */
+/* Results of client_parse_responses(), 0 if there is nothing new. */
 #define CLIENT_READ 1
 #define CLIENT_LOST 2
 
-/* Parses responses read by the unit, as receive_parse(). client_has_read() is to be called afterwards, by
+/* Parses responses read by the unit, as receive_parse(). client_read() is to be called afterwards, by
  * the caller for the space on the stack. */
-static __attribute__((noinline)) int client_reads(struct sk_buff *skb, struct conn *c,
-                                                  struct qos_unit_map *u, __u32 copied, __u64 piece) {
+static __attribute__((noinline)) int client_parse_responses(struct sk_buff *skb, struct conn *c,
+                                                            struct qos_unit_map *u, __u32 copied,
+                                                            __u64 piece) {
         struct client_piece a = { .offset = piece >> 32, .copied = copied, .end = piece };
         struct exchange_effect effect = {};
         struct attribution p;
@@ -872,9 +878,9 @@ static __attribute__((noinline)) int client_reads(struct sk_buff *skb, struct co
         if ((__s32) a.f.at < 0)
                 a.f.piece.lost = 1; /* data was removed in another way */
         else {
-                client_book_begin(t, p.target);
+                client_record_begin(t, p.target);
                 client_take(skb, &c->x, t, u, &a);
-                client_is_answered(c, u, a.begun);
+                client_end_requests(c, u, a.begun);
                 if (a.f.piece.failed > 0 && p.target & TARGET_ENTRY)
                         entry_count(entry_get(u, p.target & TARGET_ENTRY), t->protocol == PROTOCOL_HTTP1 ?
                                     QOS_ENTRY_STATUS_5XX : QOS_ENTRY_ERRORS_REPLIES, a.f.piece.failed);

@@ -275,7 +275,7 @@ static __attribute__((noinline)) int oldest_pipeline(struct qos_unit_map *u, con
 
 /* Requests to an endpoint that has never responded (a log collector) are not in flight once they were
  * read: they would be as long as their connections are open. */
-static __attribute__((noinline)) int question_ignore(struct conn *c, struct qos_unit_map *u, __u64 now) {
+static __attribute__((noinline)) int request_ignore(struct conn *c, struct qos_unit_map *u, __u64 now) {
         struct exchange_effect effect = {};
         struct attribution p;
 
@@ -345,7 +345,7 @@ static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
         if (!u)
                 return 0;
         if (!(c->x.flags & (EXCHANGE_PARSED | EXCHANGE_H2)) && exchange_is_ignored(&c->x, o.now) &&
-            question_ignore(c, u, o.now))
+            request_ignore(c, u, o.now))
                 return 0;
 
         if (u->oldest_session != session) {

@@ -8,7 +8,7 @@
 
 /* Parses a piece of requests. where: of the piece in the buffer, and in the stream; span: what of it is
  * parsed, and its length. Its position is left in t->work. Global, so that the verifier checks it once. */
-__attribute__((noinline, weak)) int questions_take(struct sk_buff *skb __arg_trusted, struct pipeline *t,
+__attribute__((noinline, weak)) int requests_parse(struct sk_buff *skb __arg_trusted, struct pipeline *t,
                                                    const struct qos_owner *owner, __u64 where, __u64 span) {
         struct bpf_dynptr data;
         struct chunk *f;
@@ -31,7 +31,7 @@ __attribute__((noinline, weak)) int questions_take(struct sk_buff *skb __arg_tru
                                                         &f->piece);
                 if (f->piece.named) {
                         f->piece.named = 0;
-                        question_look_up(t, owner);
+                        request_find_name(t, owner);
                 }
         }
         return 0;
@@ -69,7 +69,7 @@ struct h2_conn_request_chunk {
         __u32 target;
 };
 
-/* As questions_take(). Stops where struct h2_more is wanted. */
+/* As requests_parse(). Stops where struct h2_more is wanted. */
 __attribute__((noinline, weak)) int h2_conn_take_requests(struct sk_buff *skb __arg_trusted,
                                                           struct h2_conn *h, struct h2_more *more,
                                                           struct qos_unit_map *u,
@@ -92,7 +92,7 @@ __attribute__((noinline, weak)) int h2_conn_take_requests(struct sk_buff *skb __
                         break;
                 }
                 h->piece.position = f->position + f->window_begin;
-                n = h2_questions(h, more, h2_conn_window(f), f->end - f->window_end, &h->piece);
+                n = h2_parse_requests(h, more, h2_conn_window(f), f->end - f->window_end, &h->piece);
                 f->at += n;
                 h2_conn_record_requests(h, more, u, &q->owner, q->target);
                 if (n == 0)
@@ -393,7 +393,7 @@ pipeline:
         if (t->times.came_at == 0)
                 exchange_get_marks(&c->x, &t->times.marks);
         bpf_spin_unlock(&c->lock);
-        questions_take(skb, t, &owner, (__u64) offset << 32 | copied, (__u64) parsed << 32 | len);
+        requests_parse(skb, t, &owner, (__u64) offset << 32 | copied, (__u64) parsed << 32 | len);
         f = (struct chunk*) t->work;
 
         if (!f->piece.lost) {

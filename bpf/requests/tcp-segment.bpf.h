@@ -117,7 +117,7 @@ static __always_inline bool segment_read(struct __sk_buff *skb, struct segment *
 /* Not that, but that its sender had no more to say when it left (PSH) */
 #define SEGMENT_PUSHED 8U
 
-static __attribute__((noinline)) __u32 segment_says(struct __sk_buff *skb, __u32 offset, __u32 length) {
+static __attribute__((noinline)) __u32 segment_classify(struct __sk_buff *skb, __u32 offset, __u32 length) {
         __u32 look = exchange_look(length);
         __u64 bytes = 0;
 

@@ -81,8 +81,8 @@ static __always_inline __u32 tls_failed_cell(const struct tls *t, __u32 cell) {
 }
 
 /* The end of the handshake. */
-static __always_inline int connection_established(struct sock *sk, struct conn *c, struct qos_unit_map *u,
-                                                  struct tcp_sock *tp, __u32 copied) {
+static __always_inline int connection_begin(struct sock *sk, struct conn *c, struct qos_unit_map *u,
+                                            struct tcp_sock *tp, __u32 copied) {
         __u32 zero = 0, window_end = tp->rcv_wup + tp->rcv_wnd;
         struct exchange_effect effect = {};
         __u64 now = bpf_ktime_get_ns();
@@ -239,8 +239,8 @@ static __always_inline void end_record(struct sock *sk, struct qos_unit_map *u, 
                              unanswered);
 }
 
-static __always_inline int connection_ends(struct sock *sk, struct conn *c, struct qos_unit_map *u,
-                                           struct tcp_sock *tp, __u32 copied, __u64 states) {
+static __always_inline int connection_finish(struct sock *sk, struct conn *c, struct qos_unit_map *u,
+                                             struct tcp_sock *tp, __u32 copied, __u64 states) {
         int old_state = states >> 32, new_state = (__u32) states;
         struct connection_end e = {
                 .now = bpf_ktime_get_ns(),
@@ -276,8 +276,8 @@ static __always_inline int connection_ends(struct sock *sk, struct conn *c, stru
         return 0;
 }
 
-static __always_inline int connection_changed(struct sock *sk, int old_state, int new_state,
-                                              struct overhead *overhead) {
+static __always_inline int connection_set_state(struct sock *sk, int old_state, int new_state,
+                                                struct overhead *overhead) {
         struct qos_owner owner;
         struct tcp_sock *tp;
         struct qos_unit_map *u;
@@ -300,7 +300,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 u = unit_get(&owner);
                 c = u ? conn_learn(sk, CONN_CLIENT, &owner, u) : NULL;
                 if (c) {
-                        client_begins(sk, c, &owner);
+                        client_begin(sk, c, &owner);
                         c->tcp_state = new_state;
                 }
                 return 0;
@@ -336,14 +336,14 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 /* shutdown() for writing alone may be part of a request */
                 if (new_state == TCP_CLOSE || new_state == TCP_CLOSE_WAIT ||
                     (new_state == TCP_FIN_WAIT1 && sk->sk_shutdown == SHUTDOWN_MASK))
-                        client_ends(c, u, sk->sk_err, old_state, (__u64) copied << 32 | new_state);
+                        client_end(c, u, sk->sk_err, old_state, (__u64) copied << 32 | new_state);
                 return 0;
         }
 
         if (new_state == TCP_ESTABLISHED && old_state == TCP_SYN_RECV)
-                return connection_established(sk, c, u, tp, copied);
+                return connection_begin(sk, c, u, tp, copied);
         if (new_state == TCP_FIN_WAIT1 || new_state == TCP_LAST_ACK || new_state == TCP_CLOSE)
-                return connection_ends(sk, c, u, tp, copied,
-                                       (__u64) (__u32) old_state << 32 | (__u32) new_state);
+                return connection_finish(sk, c, u, tp, copied,
+                                         (__u64) (__u32) old_state << 32 | (__u32) new_state);
         return 0;
 }

@@ -309,7 +309,7 @@ __attribute__((noinline, weak)) int h2_conn_take_responses(struct __sk_buff *skb
                         h->piece.lost = 1;
                         break;
                 }
-                n = h2_answers(h, more, h2_conn_window(f), f->end - f->window_end, &h->piece);
+                n = h2_parse_responses(h, more, h2_conn_window(f), f->end - f->window_end, &h->piece);
                 f->at += n;
                 if (h->piece.event)
                         h2_conn_record(u, &h->piece, a->target);

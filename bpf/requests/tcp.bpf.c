@@ -35,7 +35,7 @@ char LICENSE[] SEC("license") = "GPL";
 SEC("cgroup_skb/ingress")
 int requests_ingress(struct __sk_buff *skb) {
         struct overhead overhead = {};
-        int r = packet_arrives(skb, &overhead);
+        int r = packet_receive(skb, &overhead);
 
         overhead_end(&overhead);
         return r;
@@ -56,13 +56,13 @@ static __attribute__((noinline)) struct conn* conn_learn_read(struct sock *sk) {
         return u ? conn_learn(sk, sock_kind(sk), &owner, u) : NULL;
 }
 
-/* Result of server_has_read(): the plaintext is to be used instead. */
+/* Result of server_read(): the plaintext is to be used instead. */
 #define READ_PLAINTEXT 1
 
 /* The application has read up to a position (upper half of where). Lower half: bytes written by it that have
  * not left. */
-static __attribute__((noinline)) int server_has_read(struct sock *sk, struct conn *c, struct qos_unit_map *u,
-                                                     __u64 where) {
+static __attribute__((noinline)) int server_read(struct sock *sk, struct conn *c, struct qos_unit_map *u,
+                                                 __u64 where) {
         __u32 copied = where >> 32, unsent = where;
         struct exchange_effect effect = {};
         struct tls_plaintext *o = NULL;
@@ -108,7 +108,7 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
         }
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        question_read(u, now);
+        thread_read_request(u, now);
 
         if (exchange_has_effect(&effect)) {
                 u = attribution_resolve(u, &p);
@@ -164,7 +164,7 @@ static __always_inline bool unix_is_foreign(struct sock *sender) {
         return socket_is_foreign(sender) && (!us->peer || !us->peer->sk_bpf_storage);
 }
 
-static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct overhead *overhead) {
+static __always_inline int content_read(struct sk_buff *skb, int len, struct overhead *overhead) {
         __u32 copied, unsent, offset, what, known = EXCHANGE_READ_KNOWN;
         struct tcp_sock *tp;
         struct qos_unit_map *u;
@@ -193,7 +193,7 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct o
                 known = c->x.flags & EXCHANGE_READ_KNOWN;
         }
         if (c->kind == CONN_CLIENT) {
-                peer_is_read();
+                peer_note_read();
                 if (!(c->x.flags & EXCHANGE_PIPED))
                         return 0;
         }
@@ -220,8 +220,8 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct o
         if (len <= 0 || offset >= skb->len || (__u32) len > skb->len - offset)
                 return 0;
         if (c->kind == CONN_CLIENT) {
-                what = client_reads(skb, c, u, copied, (__u64) offset << 32 | (__u32) len);
-                return what ? client_has_read(sk, c, u, copied + (__u32) len, what == CLIENT_LOST) : 0;
+                what = client_parse_responses(skb, c, u, copied, (__u64) offset << 32 | (__u32) len);
+                return what ? client_read(sk, c, u, copied + (__u32) len, what == CLIENT_LOST) : 0;
         }
         if (c->kind != CONN_SERVER)
                 return 0;
@@ -242,7 +242,7 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct o
                 receive_h2(skb, c, u, (__u64) copied << 32 | unsent, (__u64) offset << 32 | (__u32) len);
 
         copied += (__u32) len;
-        if (server_has_read(sk, c, u, (__u64) copied << 32 | unsent) == READ_PLAINTEXT)
+        if (server_read(sk, c, u, (__u64) copied << 32 | unsent) == READ_PLAINTEXT)
                 tls_plaintext_has_read(sk, (__u64) copied << 32 | unsent);
         return 0;
 }
@@ -253,7 +253,7 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
         int r;
 
         preemption_disable();
-        r = bytes_are_read(skb, len, &overhead);
+        r = content_read(skb, len, &overhead);
         overhead_end(&overhead);
         preemption_enable();
         return r;
@@ -287,13 +287,13 @@ static __always_inline struct conn* packet_find_conn(struct __sk_buff *skb, stru
                 return NULL;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
         if (!c && sk->protocol == IPPROTO_UDP && udp_depart(skb, sk, overhead)) {
-                udp_asks(skb);
+                udp_send_query(skb);
                 udp_sweep();
         }
         if (!c || c->kind == CONN_OTHER || sk->state == TCP_LISTEN)
                 return NULL;
         if (!segment_read(skb, ret_segment)) {
-                segment_lost(c);
+                segment_count_lost(c);
                 return NULL;
         }
         if (ret_segment->len == 0)
@@ -303,18 +303,19 @@ static __always_inline struct conn* packet_find_conn(struct __sk_buff *skb, stru
         return c;
 }
 
-static __always_inline void client_packet_leaves(struct __sk_buff *skb, struct bpf_sock *sk,
-                                                 struct tcp_sock *tp, struct conn *c, struct qos_unit_map *u,
-                                                 const struct segment *segment) {
+static __always_inline void client_transmit_packet(struct __sk_buff *skb, struct bpf_sock *sk,
+                                                   struct tcp_sock *tp, struct conn *c,
+                                                   struct qos_unit_map *u, const struct segment *segment) {
         __u64 bytes;
 
         bytes = client_transmit(c, u, (__u64) (segment->seq + segment->len) << 32 | tp->snd_nxt,
-                                client_says(skb, segment->offset, segment->len, segment->seq == tp->snd_una,
-                                            c->x.flags & EXCHANGE_H2), tp->tcp_clock_cache);
+                                client_classify_segment(skb, segment->offset, segment->len,
+                                                        segment->seq == tp->snd_una,
+                                                        c->x.flags & EXCHANGE_H2), tp->tcp_clock_cache);
         if (bytes > 0 && c->tries < TRIES_MAX) {
                 if (tp->rcv_nxt != tp->copied_seq && sk->state == TCP_ESTABLISHED)
                         bytes |= CLIENT_UNREAD;
-                client_counts(skb, sk, c, u, bytes);
+                client_count_requests(skb, sk, c, u, bytes);
         }
 }
 
@@ -343,7 +344,7 @@ static __always_inline void packet_record(struct __sk_buff *skb, struct conn *c,
                 record_request_more(u, &d->book);
 }
 
-static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead *overhead) {
+static __always_inline int packet_transmit(struct __sk_buff *skb, struct overhead *overhead) {
         struct exchange_effect effect = {};
         struct transmit d = {};
         __u32 snd_nxt, written_end, copied;
@@ -379,7 +380,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead 
          * 24 ns, of some 300 of an exchange */
         d.now = tp->tcp_clock_cache;
         if (c->kind == CONN_CLIENT) {
-                client_packet_leaves(skb, sk, tp, c, u, &segment);
+                client_transmit_packet(skb, sk, tp, c, u, &segment);
                 return 1;
         }
 
@@ -443,7 +444,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead 
 SEC("cgroup_skb/egress")
 int requests_egress(struct __sk_buff *skb) {
         struct overhead overhead = {};
-        int r = packet_leaves(skb, &overhead);
+        int r = packet_transmit(skb, &overhead);
 
         overhead_end(&overhead);
         return r;
@@ -483,7 +484,7 @@ int openssl_egress(struct __sk_buff *skb) {
         s->left_bytes = 0;
 
         o = tls_plaintext_get((struct sock*) sk, c, u, s);
-        /* As in packet_leaves() */
+        /* As in packet_transmit() */
         copied = tcp_read_end(tp, sk->state);
         if (o && exchange_distance(copied, c->x.read_end) > 0 && c->x.flags & EXCHANGE_READ_KNOWN)
                 tls_plaintext_reads(c, u, &s->tls, o, (__u64) copied << 32 | (tp->write_seq - tp->snd_nxt));
@@ -503,7 +504,7 @@ int openssl_egress(struct __sk_buff *skb) {
 
 /* ---- read, in whatever way ---------------------------------------------------------------------------- */
 
-static __always_inline int socket_is_read(struct sock *sk, struct overhead *overhead) {
+static __always_inline int socket_read(struct sock *sk, struct overhead *overhead) {
         struct qos_unit_map *u;
         struct tcp_sock *tp;
         struct conn *c;
@@ -520,7 +521,7 @@ static __always_inline int socket_is_read(struct sock *sk, struct overhead *over
                         return 0;
         }
         if (c->kind == CONN_CLIENT) {
-                peer_is_read();
+                peer_note_read();
                 if (!(c->x.flags & EXCHANGE_PIPED))
                         return 0;
         } else if (c->kind == CONN_OTHER)
@@ -543,14 +544,14 @@ static __always_inline int socket_is_read(struct sock *sk, struct overhead *over
                 return 0;
         read_check(&c->owner, false);
         if (c->kind == CONN_CLIENT)
-                return client_has_read(sk, c, u, copied, true);
+                return client_read(sk, c, u, copied, true);
         if (c->found && sk->sk_lock.owned) {
                 u = conn_claim(sk, c, u);
                 if (!u)
                         return 0;
         }
         unsent = tp->write_seq - tp->snd_nxt;
-        if (server_has_read(sk, c, u, (__u64) copied << 32 | unsent) == READ_PLAINTEXT)
+        if (server_read(sk, c, u, (__u64) copied << 32 | unsent) == READ_PLAINTEXT)
                 tls_plaintext_has_read(sk, (__u64) copied << 32 | unsent);
         return 0;
 }
@@ -561,7 +562,7 @@ int BPF_PROG(requests_read, struct sock *sk) {
         int r;
 
         preemption_disable();
-        r = socket_is_read(sk, &overhead);
+        r = socket_read(sk, &overhead);
         overhead_end(&overhead);
         preemption_enable();
         return r;
@@ -569,9 +570,9 @@ int BPF_PROG(requests_read, struct sock *sk) {
 
 /* ---- connections begin and end ------------------------------------------------------------------------ */
 
-static __always_inline int state_changed(struct sock *sk, int old_state, int new_state) {
+static __always_inline int state_record(struct sock *sk, int old_state, int new_state) {
         struct overhead overhead = {};
-        int r = connection_changed(sk, old_state, new_state, &overhead);
+        int r = connection_set_state(sk, old_state, new_state, &overhead);
 
         overhead_end(&overhead);
         return r;
@@ -594,7 +595,7 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
         running = bpf_map_lookup_elem(&state_running, &zero);
         if (running && *running)
                 statistics_count(QOS_STATISTIC_STATES_RECORDED);
-        (void) state_changed(sk, old_state, new_state);
+        (void) state_record(sk, old_state, new_state);
         preemption_enable();
         return 0;
 }
@@ -607,7 +608,7 @@ int BPF_PROG(requests_state_nested, struct sock *sk, int old_state, int new_stat
                 return 0; /* never: an element of an array */
         preemption_disable();
         *(volatile __u32*) running = 1;
-        (void) state_changed(sk, old_state, new_state);
+        (void) state_record(sk, old_state, new_state);
         *(volatile __u32*) running = 0;
         preemption_enable();
         return 0;

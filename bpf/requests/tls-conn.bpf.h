@@ -703,7 +703,7 @@ static __attribute__((noinline)) int tls_record_request(struct conn *c, struct q
 
 /* ---- read ---- */
 
-/* where: as for server_has_read(). */
+/* where: as for server_read(). */
 static __attribute__((noinline)) int tls_plaintext_has_read(struct sock *sk, __u64 where) {
         struct tls_plaintext *o;
         struct qos_unit_map *u;

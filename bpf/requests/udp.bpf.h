@@ -352,7 +352,7 @@ static __always_inline bool udp_is_for_all(const struct udp_peer *p) {
 }
 
 /* A DNS query of the unit is sent. This and the next function are global like udp_parse(). */
-__attribute__((noinline, weak)) int udp_asks(struct __sk_buff *skb) {
+__attribute__((noinline, weak)) int udp_send_query(struct __sk_buff *skb) {
         __u64 now = bpf_ktime_get_ns();
         struct udp_question q = { .at = now };
         struct udp_datagram d = {};
@@ -432,8 +432,8 @@ __attribute__((noinline, weak)) int udp_asks(struct __sk_buff *skb) {
 }
 
 /* A DNS response has arrived. Returns 1 if it is to a query of the unit. */
-__attribute__((noinline, weak)) int udp_hears(struct __sk_buff *skb, const struct udp_datagram *d,
-                                              __u64 now) {
+__attribute__((noinline, weak)) int udp_receive_response(struct __sk_buff *skb, const struct udp_datagram *d,
+                                                         __u64 now) {
         struct request_record book = { .now = now, .n = 1 };
         struct udp_asked_key key = {};
         struct qos_address a = {};
@@ -551,7 +551,7 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
         }
         now = bpf_ktime_get_ns();
         if (d.kind == DATAGRAM_DNS_ANSWER && c->asks_dns)
-                return udp_hears(skb, &d, now);
+                return udp_receive_response(skb, &d, now);
         if (c->kind == UDP_OTHER)
                 return udp_unparsed(c, u, d.length, now, false);
         if (d.kind == DATAGRAM_QUIC || c->kind == UDP_CLIENT)
@@ -617,8 +617,8 @@ static __attribute__((noinline)) int udp_find_target(struct bpf_sock *sk, struct
 }
 
 /* Records a response. This and the next function are global for the space on the stack. */
-__attribute__((noinline, weak)) int udp_book(struct udp_socket *c, struct qos_unit_map *u, __u64 now,
-                                             __u64 first_at, __u64 bytes) {
+__attribute__((noinline, weak)) int udp_record(struct udp_socket *c, struct qos_unit_map *u, __u64 now,
+                                               __u64 first_at, __u64 bytes) {
         struct request_record book = { .now = now, .first_at = first_at, .n = 1 };
         __u32 bytes_in = bytes >> 32, bytes_out = bytes;
 
@@ -640,8 +640,8 @@ __attribute__((noinline, weak)) int udp_book(struct udp_socket *c, struct qos_un
 }
 
 /* A further datagram of a response is sent. */
-__attribute__((noinline, weak)) int udp_book_more(const struct udp_socket *c, struct qos_unit_map *u,
-                                                  __u64 now, struct udp_exchange *x, __u64 bytes) {
+__attribute__((noinline, weak)) int udp_record_more(const struct udp_socket *c, struct qos_unit_map *u,
+                                                    __u64 now, struct udp_exchange *x, __u64 bytes) {
         struct request_record book = { .now = now };
 
         if (!c || !u || !x)
@@ -659,7 +659,8 @@ __attribute__((noinline, weak)) int udp_book_more(const struct udp_socket *c, st
 }
 
 /* The socket has sent a response. */
-static __always_inline void udp_answers(struct bpf_sock *sk, struct udp_socket *c, struct qos_unit_map *u) {
+static __always_inline void udp_mark_responded(struct bpf_sock *sk, struct udp_socket *c,
+                                               struct qos_unit_map *u) {
         if (c->answers)
                 return;
         c->target = udp_find_target(sk, c, u);
@@ -699,8 +700,8 @@ static __always_inline __u32 udp_take(struct udp_exchange *x) {
 }
 
 /* Unbound sockets: most send nothing that is parsed. */
-static __attribute__((noinline)) int udp_client_departs(struct __sk_buff *skb, struct bpf_sock *sk,
-                                                        struct udp_socket *c, struct overhead *overhead) {
+static __attribute__((noinline)) int udp_client_transmit(struct __sk_buff *skb, struct bpf_sock *sk,
+                                                         struct udp_socket *c, struct overhead *overhead) {
         struct udp_datagram d = {};
         struct qos_owner owner;
         struct qos_unit_map *u;
@@ -729,8 +730,8 @@ static __attribute__((noinline)) int udp_client_departs(struct __sk_buff *skb, s
         return 1;
 }
 
-static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, struct bpf_sock *sk,
-                                                        struct udp_socket *c, struct overhead *overhead) {
+static __attribute__((noinline)) int udp_server_transmit(struct __sk_buff *skb, struct bpf_sock *sk,
+                                                         struct udp_socket *c, struct overhead *overhead) {
         struct udp_exchange *x = NULL;
         struct udp_datagram d = {};
         struct qos_unit_map *u;
@@ -776,8 +777,8 @@ static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, s
                 bytes /= open;
                 __sync_fetch_and_add(&x->bytes, -bytes);
                 x->out_at = now;
-                udp_answers(sk, c, u);
-                udp_book(c, u, now, first_at, (__u64) bytes << 32 | d.length);
+                udp_mark_responded(sk, c, u);
+                udp_record(c, u, now, first_at, (__u64) bytes << 32 | d.length);
                 if (open == 1 && d.peer.dns)
                         bpf_map_delete_elem(&udp_peers, &d.peer);
                 return 0;
@@ -785,15 +786,15 @@ static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, s
 
         if (x && x->out_at != 0) {
                 if (now - x->out_at < EXCHANGE_SILENCE_NSEC)
-                        udp_book_more(c, u, now, x, d.length);
+                        udp_record_more(c, u, now, x, d.length);
                 return 0;
         }
 
         if (c->unseen > 0 && d.kind != DATAGRAM_DNS_QUESTION) {
                 /* It was in the queue before the socket was found */
                 c->unseen--;
-                udp_answers(sk, c, u);
-                udp_book(c, u, now, c->learned_at, d.length);
+                udp_mark_responded(sk, c, u);
+                udp_record(c, u, now, c->learned_at, d.length);
                 if (d.kind != DATAGRAM_DNS_ANSWER)
                         udp_note(&d, c, u, c->learned_at, now);
                 return 0;
@@ -811,11 +812,11 @@ static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, s
         return 0;
 }
 
-/* True: a request of the unit, see udp_asks(), which the caller calls, for the space on the stack. */
+/* True: a request of the unit, see udp_send_query(), which the caller calls, for the space on the stack. */
 static __always_inline bool udp_depart(struct __sk_buff *skb, struct bpf_sock *sk,
                 struct overhead *overhead) {
         struct udp_socket *c = bpf_sk_storage_get(&udp_sockets, sk, 0, 0);
 
-        return c && c->kind != UDP_CLIENT ? udp_server_departs(skb, sk, c, overhead) :
-               udp_client_departs(skb, sk, c, overhead);
+        return c && c->kind != UDP_CLIENT ? udp_server_transmit(skb, sk, c, overhead) :
+               udp_client_transmit(skb, sk, c, overhead);
 }

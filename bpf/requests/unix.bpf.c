@@ -82,7 +82,7 @@ static __always_inline void listener_note(struct sock *sk, struct unix_sock *us)
 }
 
 /* As target_has_responded(), for a listener that shares its entry. */
-static __attribute__((noinline)) int unix_has_answered(struct sock *sk, struct qos_unit_map *u,
+static __attribute__((noinline)) int unix_has_responded(struct sock *sk, struct qos_unit_map *u,
                 __u32 target) {
         struct unix_name *name;
         struct unix_sock *us;
@@ -242,7 +242,7 @@ static __attribute__((noinline)) int unix_depart_late(struct sock *client) {
 }
 
 /* A datagram was queued, perhaps a response: the sender is the server. */
-static __attribute__((noinline)) int unix_answered(struct sock *sk, struct overhead *overhead) {
+static __attribute__((noinline)) int unix_send_datagram(struct sock *sk, struct overhead *overhead) {
         struct qos_owner owner;
         struct unix_conn *c;
         struct qos_unit_map *u;
@@ -277,7 +277,7 @@ static __attribute__((noinline)) int unix_answered(struct sock *sk, struct overh
 
 /* The current task has queued data at an accepted socket. asker: the other end; us: this socket, which
  * has the name of the listener. */
-static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct sock *sk,
+static __attribute__((noinline)) int unix_client_send(struct sock *asker, struct sock *sk,
                                                       struct unix_sock *us, struct overhead *overhead) {
         struct exchange_effect effect = {};
         struct request_record book = { .n = 1 };
@@ -363,8 +363,8 @@ static __attribute__((noinline)) __u32 unix_untouched(struct unix_sock *us) {
 
 /* A response was queued at the socket of a unit in the client role; late: it was also read, and is not
  * recorded yet. server: the other end; NULL: the unit has closed its socket since. */
-static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, struct unix_sock *server,
-                                                       bool late, struct overhead *overhead) {
+static __attribute__((noinline)) int unix_client_receive(struct unix_conn *c, struct unix_sock *server,
+                                                         bool late, struct overhead *overhead) {
         struct exchange_effect effect = {};
         struct request_record book = { .n = 1 };
         __u32 end, untouched = 0;
@@ -398,7 +398,7 @@ static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, stru
         if (c->x.state != EXCHANGE_ASKED)
                 c->found = 1;
         end = c->x.in_end + UNIX_STEP;
-        exchange_hear(&c->x, book.now, end, end, end, &effect);
+        exchange_receive_response(&c->x, book.now, end, end, end, &effect);
         book.first_at = c->x.first_at;
         book.before = effect.grown_from;
         bpf_spin_unlock(&c->lock);
@@ -420,8 +420,8 @@ static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, stru
 }
 
 /* Data for an accepted socket: a request, if a unit owns it. peer: NULL where that is closed. */
-static __always_inline int data_is_queued_for_server(struct sock *sk, struct unix_sock *us,
-                                                     struct sock *peer, struct overhead *overhead) {
+static __always_inline int unix_queue_at_server(struct sock *sk, struct unix_sock *us,
+                                                struct sock *peer, struct overhead *overhead) {
         struct unix_conn *c;
         struct qos_unit_map *u;
         __u32 queued, length;
@@ -430,10 +430,10 @@ static __always_inline int data_is_queued_for_server(struct sock *sk, struct uni
         if (peer) {
                 c = bpf_sk_storage_get(&unix_conns, peer, 0, 0);
                 if (c && c->kind == UNIX_CLIENT && c->heard == UNIX_HEARD_READ) {
-                        unix_client_hears(c, us, true, overhead);
+                        unix_client_receive(c, us, true, overhead);
                         overhead_end(overhead);
                 }
-                unix_client_asks(peer, sk, us, overhead);
+                unix_client_send(peer, sk, us, overhead);
                 overhead_end(overhead);
         }
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
@@ -482,14 +482,14 @@ static __always_inline int data_is_queued_for_server(struct sock *sk, struct uni
         return 0;
 }
 
-static __always_inline int data_is_queued(struct sock *sk, struct overhead *overhead) {
+static __always_inline int unix_queue(struct sock *sk, struct overhead *overhead) {
         struct unix_conn *c;
         struct unix_sock *us;
         struct qos_unit_map *u;
         struct sock *peer;
 
         if (sk->sk_type == SOCK_DGRAM)
-                return unix_answered(sk, overhead);
+                return unix_send_datagram(sk, overhead);
         us = bpf_skc_to_unix_sock(sk);
         if (!us)
                 return 0;
@@ -500,14 +500,14 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *over
 
         peer = us->peer;
         if (unix_is_accepted(sk, us))
-                return data_is_queued_for_server(sk, us, peer, overhead);
+                return unix_queue_at_server(sk, us, peer, overhead);
 
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
         if (!peer) {
                 /* The peer was closed between the response and this run. A client that had not read the
                  * response by then has none */
                 if (c && c->kind == UNIX_CLIENT && c->heard == UNIX_HEARD_READ)
-                        unix_client_hears(c, NULL, false, overhead);
+                        unix_client_receive(c, NULL, false, overhead);
                 return unix_depart_late(sk);
         }
         if (c && c->kind == UNIX_CLIENT) {
@@ -518,7 +518,7 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *over
                         c->heard = UNIX_HEARD_SEEN;
                 us = bpf_skc_to_unix_sock(peer);
                 if (us)
-                        unix_client_hears(c, us, false, overhead);
+                        unix_client_receive(c, us, false, overhead);
                 overhead_end(overhead);
         }
         c = bpf_sk_storage_get(&unix_conns, peer, 0, 0);
@@ -544,7 +544,7 @@ int BPF_PROG(requests_unix, struct sock *sk) {
         if (sk->__sk_common.skc_family != AF_UNIX)
                 return 0;
         preemption_disable();
-        r = data_is_queued(sk, &overhead);
+        r = unix_queue(sk, &overhead);
         overhead_end(&overhead);
         preemption_enable();
         return r;
@@ -569,8 +569,8 @@ static __attribute__((noinline)) int unix_has_farewell(struct sock *sk) {
 
 /* A connection of a unit in the server role ends. sk: its socket; client: the other end, if that closes
  * the connection. */
-static __attribute__((noinline)) int unix_server_ends(struct sock *sk, struct unix_conn *c,
-                                                      struct sock *client) {
+static __attribute__((noinline)) int unix_server_end(struct sock *sk, struct unix_conn *c,
+                                                     struct sock *client) {
         __u32 cell = client ? QOS_COUNTER_CLIENT_ABORTS : QOS_COUNTER_ERRORS_RESET, target;
         struct unix_unrecorded *kept = NULL;
         struct exchange_effect effect = {};
@@ -601,7 +601,7 @@ static __attribute__((noinline)) int unix_server_ends(struct sock *sk, struct un
                 return 0;
         target = target_resolve(u, c->target);
         /* Some only listen, see requests_unix_open() */
-        if ((client || ignored) && !unix_has_answered(sk, u, target))
+        if ((client || ignored) && !unix_has_responded(sk, u, target))
                 return 0;
         window_advance(u, now);
         record_count(u, target, cell, cell - QOS_COUNTER_ERRORS_RESET + QOS_ENTRY_ERRORS_RESET, 1);
@@ -610,7 +610,7 @@ static __attribute__((noinline)) int unix_server_ends(struct sock *sk, struct un
 
 /* A connection of a unit in the client role ends. server: the socket of the other end; cell: counter of
  * the side that closes the connection. */
-static __attribute__((noinline)) int unix_client_ends(struct unix_conn *c, struct sock *server, __u32 cell) {
+static __attribute__((noinline)) int unix_client_end(struct unix_conn *c, struct sock *server, __u32 cell) {
         struct exchange_effect effect = {};
         struct qos_unit_map *u;
         bool farewell;
@@ -644,7 +644,7 @@ static __attribute__((noinline)) int unix_client_ends(struct unix_conn *c, struc
 }
 
 /* The side that closes first ends the connection. */
-static __always_inline int unix_closes(struct sock *sk) {
+static __always_inline int unix_close(struct sock *sk) {
         struct unix_conn *c;
         struct unix_sock *us;
         struct sock *peer;
@@ -660,15 +660,15 @@ static __always_inline int unix_closes(struct sock *sk) {
 
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
         if (c && c->kind == UNIX_SERVER)
-                unix_server_ends(sk, c, NULL);
+                unix_server_end(sk, c, NULL);
         else if (c && c->kind == UNIX_CLIENT && peer)
-                unix_client_ends(c, peer, QOS_ENTRY_CLIENT_ABORTS);
+                unix_client_end(c, peer, QOS_ENTRY_CLIENT_ABORTS);
 
         c = peer ? bpf_sk_storage_get(&unix_conns, peer, 0, 0) : NULL;
         if (c && c->kind == UNIX_SERVER)
-                unix_server_ends(peer, c, sk);
+                unix_server_end(peer, c, sk);
         else if (c && c->kind == UNIX_CLIENT && accepted)
-                unix_client_ends(c, sk, QOS_ENTRY_ERRORS_RESET);
+                unix_client_end(c, sk, QOS_ENTRY_ERRORS_RESET);
         return 0;
 }
 
@@ -678,7 +678,7 @@ int BPF_PROG(requests_unix_close, struct sock *sk) {
         int r;
 
         preemption_disable();
-        r = unix_closes(sk);
+        r = unix_close(sk);
         preemption_enable();
         return r;
 }
@@ -795,7 +795,7 @@ static __attribute__((noinline)) int unix_count_open(struct sock *sk, __u64 sess
         target = target_resolve(u, c->target);
         /* Some only listen: a unit that has never responded has nothing in flight */
         if ((c->kind == UNIX_CLIENT || exchange_is_ignored(&c->x, bpf_ktime_get_ns())) &&
-            !unix_has_answered(sk, u, target))
+            !unix_has_responded(sk, u, target))
                 return 0;
         record_in_flight(u, QOS_GAUGE_UNIX, session,
                          &(struct found_in_flight) { .target = target, .n = 1, .at = at,

@@ -24,7 +24,7 @@ enum unix_kind {
         UNIX_OTHER,             /* of a unit that is not observed */
         UNIX_BUS,               /* D-Bus: both sides send at any time */
         UNIX_CLIENT_BUS,        /* the other end of UNIX_BUS */
-        UNIX_ASKER,             /* the client's: datagrams, see unix_asked() */
+        UNIX_ASKER,             /* the client's: datagrams, see unix_receive_datagram() */
         UNIX_CLIENT,            /* it has opened the connection, and is a unit's */
 };
 
@@ -282,8 +282,8 @@ static __always_inline void unix_claim(struct sock *sk, struct unix_conn *c) {
  * it can get a response: most senders of logs and notifications are not. The state is kept with the
  * client's socket, as the server's has all of its clients. Positions: in_end are bytes of requests,
  * read_end those with a response. */
-static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix_sock *us, int len,
-                                                struct overhead *overhead) {
+static __attribute__((noinline)) int unix_receive_datagram(struct sock *sender, struct unix_sock *us,
+                                                           int len, struct overhead *overhead) {
         struct unix_sock *peer_us;
         struct qos_owner owner;
         struct unix_conn *c;
@@ -506,7 +506,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
         if (!us)
                 return 0;
         if (sender->sk_type == SOCK_DGRAM)
-                return unix_asked(sender, us, len, overhead);
+                return unix_receive_datagram(sender, us, len, overhead);
         sk = us->peer;
         if (!sk)
                 return 0;
@@ -526,7 +526,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
                 if (c->x.state == EXCHANGE_ASKED && c->heard == UNIX_HEARD_SEEN)
                         c->heard = UNIX_HEARD_READ;
                 bpf_spin_unlock(&c->lock);
-                peer_is_read();
+                peer_note_read();
                 return 0;
         }
         if (server)
@@ -561,7 +561,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
                         exchange_shut(&c->x, &effect);
         }
         bpf_spin_unlock(&c->lock);
-        question_read(u, now);
+        thread_read_request(u, now);
 
         if (fresh) {
                 window_advance(u, now);

@@ -79,7 +79,7 @@ static void test_random(unsigned seed) {
                                 break;
                         k = rand_r(&seed) % n_open;
                         /* It keeps so many requests, and as many runs */
-                        check(request_cpu_answer(&s, &account, open[k], now, times, sums) ==
+                        check(request_cpu_finish(&s, &account, open[k], now, times, sums) ==
                               (s.notes - notes[k] < SERVICE_NOTES && s.runs - runs[k] < SERVICE_RUNS));
                         for (unsigned i = 0; i < QOS_STATES; i++)
                                 all += sums[i];
@@ -120,16 +120,16 @@ static void test_batch(void) {
                 for (unsigned i = 0; i < n; i++) {
                         __u64 sums[QOS_STATES] = {};
 
-                        if (!request_cpu_answer(&s, &account, begin + 1 + i, begin + 100 + i, 1, sums))
+                        if (!request_cpu_finish(&s, &account, begin + 1 + i, begin + 100 + i, 1, sums))
                                 continue;
                         check(sums[QOS_STATE_RUNNING] == 99);
                         known++;
                 }
                 check(known == MIN(n, SERVICE_NOTES));
                 /* Somebody else has read that */
-                check(!request_cpu_answer(&s, &account, begin + 5000, begin + 6000, 1,
+                check(!request_cpu_finish(&s, &account, begin + 5000, begin + 6000, 1,
                         (__u64[QOS_STATES]) {}));
-                check(!request_cpu_answer(&s, &account, 0, begin + 6000, 1, (__u64[QOS_STATES]) {}));
+                check(!request_cpu_finish(&s, &account, 0, begin + 6000, 1, (__u64[QOS_STATES]) {}));
         }
 }
 
@@ -145,14 +145,14 @@ static void test_held(void) {
         check(s.open);
         account.times[QOS_STATE_BLOCKED_BY_REQUESTS] += 70;
         read_question(&s, now + 2);
-        check(request_cpu_answer(&s, &account, now + 1, now + 100, 3, sums) && s.open);
+        check(request_cpu_finish(&s, &account, now + 1, now + 100, 3, sums) && s.open);
         check(sums[QOS_STATE_BLOCKED_BY_REQUESTS] == 3 * 70);
-        check(request_cpu_answer(&s, &account, now + 2, now + 100, 1, sums) && !s.open);
+        check(request_cpu_finish(&s, &account, now + 2, now + 100, 1, sums) && !s.open);
         /* Both were read in one run: what was held since that is of both */
         check(sums[QOS_STATE_BLOCKED_BY_REQUESTS] == 4 * 70 && sums[QOS_STATE_RUNNING] == 3 * 99 + 98);
         /* The response of another thread changes nothing */
         read_question(&s, now + 200);
-        check(!request_cpu_answer(&s, &account, now + 150, now + 300, 1, sums) && s.open);
+        check(!request_cpu_finish(&s, &account, now + 150, now + 300, 1, sums) && s.open);
 }
 
 int main(void) {

@@ -60,8 +60,8 @@ static void test_order(void) {
                 for (size_t k = 0; k < ELEMENTSOF(known); k++) {
                         struct wakeup w = wake(known[k], table[i].call, table[i].address);
 
-                        check(wakeup_ends(&w, table[i].state, table[i].futex, table[i].row,
-                                          false) == table[i].ends);
+                        check(wakeup_is_end(&w, table[i].state, table[i].futex, table[i].row,
+                                            false) == table[i].ends);
                 }
         }
 }
@@ -70,13 +70,13 @@ static void test_order(void) {
 static void test_locked(void) {
         const struct wakeup task = { .what = WAKEUP_TASK }, nobody = {};
 
-        check(wakeup_ends(&task, QOS_STATE_DISK, 0, true, true));
-        check(!wakeup_ends(&task, QOS_STATE_DISK, 0, false, true));
-        check(!wakeup_ends(&nobody, QOS_STATE_DISK, 0, true, true));
+        check(wakeup_is_end(&task, QOS_STATE_DISK, 0, true, true));
+        check(!wakeup_is_end(&task, QOS_STATE_DISK, 0, false, true));
+        check(!wakeup_is_end(&nobody, QOS_STATE_DISK, 0, true, true));
         /* for all else a waker that is in no such call means nothing */
-        check(!wakeup_ends(&task, QOS_STATE_LOCK, ADDRESS, true, false));
-        check(!wakeup_ends(&task, QOS_STATE_PIPE, 0, true, false));
-        check(!wakeup_ends(&nobody, QOS_STATE_POLL, 0, true, false));
+        check(!wakeup_is_end(&task, QOS_STATE_LOCK, ADDRESS, true, false));
+        check(!wakeup_is_end(&task, QOS_STATE_PIPE, 0, true, false));
+        check(!wakeup_is_end(&nobody, QOS_STATE_POLL, 0, true, false));
 }
 
 int main(void) {

@@ -63,9 +63,10 @@ static inline void h2_feed(struct h2_conn *h, struct h2_piece *piece, const uint
                 window = (uint64_t) (at - begin) << 32 | (end - begin);
                 piece->position = position + (uint32_t) begin;
                 if (times)
-                        taken = h2_questions(h, h2_get_more(h), window, (uint32_t) (size - end), piece);
+                        taken = h2_parse_requests(h, h2_get_more(h), window, (uint32_t) (size - end), piece);
                 else
-                        taken = h2_answers(h, h2_get_more(h), window, (uint32_t) (size - end), piece);
+                        taken = h2_parse_responses(h, h2_get_more(h), window, (uint32_t) (size - end),
+                                                   piece);
                 check(taken > 0 && at + taken <= size);
                 at += taken;
                 if (piece->event & H2_NAMED) {
