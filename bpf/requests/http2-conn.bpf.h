@@ -35,7 +35,7 @@ __attribute__((noinline, weak)) int h2_conn_look_up(struct h2_conn *h, struct h2
 __attribute__((noinline, weak)) int h2_conn_record(struct qos_unit_map *u, struct h2_piece *piece,
                 __u32 target) {
         const struct h2_stream *s;
-        struct request_record book = {};
+        struct request_record record = {};
         __u32 event;
 
         if (!u || !piece)
@@ -43,12 +43,12 @@ __attribute__((noinline, weak)) int h2_conn_record(struct qos_unit_map *u, struc
         s = &piece->stream;
         event = piece->event;
         piece->event = 0;
-        book.first_out_at = s->first_out_at;
-        book.first_at = s->last_at == 0 ? 0 : s->first_at;
-        book.last_at = s->last_at;
-        book.read_at = s->read_at ?: s->first_out_at;
-        book.n = 1;
-        book.target = target;
+        record.first_out_at = s->first_out_at;
+        record.first_at = s->last_at == 0 ? 0 : s->first_at;
+        record.last_at = s->last_at;
+        record.read_at = s->read_at ?: s->first_out_at;
+        record.n = 1;
+        record.target = target;
 
         if (s->flags & H2_STREAM_EXCLUDED) {
                 if (event & H2_BEGUN)
@@ -56,14 +56,14 @@ __attribute__((noinline, weak)) int h2_conn_record(struct qos_unit_map *u, struc
                 return 0;
         }
         if (event & H2_BEGUN) {
-                book.now = s->first_out_at;
-                record_request(u, &book);
+                record.now = s->first_out_at;
+                record_request(u, &record);
         }
         /* The time of the last byte of a stream that was reset is unknown */
         if (s->last_out_at > s->first_out_at && event & H2_ENDED && !(s->flags & H2_STREAM_CUT)) {
-                book.before = s->first_out_at;
-                book.now = s->last_out_at;
-                record_request_more(u, &book);
+                record.before = s->first_out_at;
+                record.now = s->last_out_at;
+                record_request_more(u, &record);
         }
         if (target & TARGET_ONLY)
                 return 0;

@@ -108,13 +108,13 @@ static __attribute__((noinline)) int segment_count_lost(struct conn *c) {
         return zero();
 }
 
-/* With the length of a segment, which is less than that: what it says (SEGMENT_*) */
-#define SEGMENT_SAYS_SHIFT 28
+/* Position of SEGMENT_*, above the length of the segment. */
+#define SEGMENT_KIND_SHIFT 28
 
 /* As client_receive_segment(), a function of its own for its stack. */
 static __attribute__((noinline)) int server_receive_segment(struct conn *c, struct qos_unit_map *u,
                                                             __u64 segment, __u64 tcp) {
-        __u32 len = segment & ((1U << SEGMENT_SAYS_SHIFT) - 1), says = (__u32) segment >> SEGMENT_SAYS_SHIFT;
+        __u32 len = segment & ((1U << SEGMENT_KIND_SHIFT) - 1), kind = (__u32) segment >> SEGMENT_KIND_SHIFT;
         const struct exchange_segment s = {
                 .seq = segment >> 32,
                 .end = (segment >> 32) + len,
@@ -135,13 +135,13 @@ static __attribute__((noinline)) int server_receive_segment(struct conn *c, stru
         bpf_spin_lock(&c->lock);
         idle = c->x.open_at == 0;
         before = c->x.tail_at;
-        if (says & SEGMENT_REMARK && exchange_is_idle(&c->x))
+        if (kind & SEGMENT_REMARK && exchange_is_idle(&c->x))
                 exchange_arrive_unasked(&c->x, now, &s, &effect);
         else
                 exchange_arrive(&c->x, now, &s, &effect);
         if (c->x.n_marks == 1)
-                exchange_note_part(&c->x, now, before, len, says & SEGMENT_PUSHED);
-        if (says & (idle ? SEGMENT_FAREWELL : SEGMENT_LAST_FAREWELL) && effect.bytes == len)
+                exchange_note_part(&c->x, now, before, len, kind & SEGMENT_PUSHED);
+        if (kind & (idle ? SEGMENT_FAREWELL : SEGMENT_LAST_FAREWELL) && effect.bytes == len)
                 c->x.flags |= EXCHANGE_FAREWELL;
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
@@ -175,7 +175,7 @@ static __always_inline int packet_receive(struct __sk_buff *skb, struct overhead
         struct tcp_sock *tp;
         struct bpf_sock *sk;
         struct conn *c;
-        __u32 rcv_nxt, window_end, says;
+        __u32 rcv_nxt, window_end, kind;
 
         sk = skb->sk;
         if (!sk || packet_is_foreign(sk))
@@ -209,10 +209,10 @@ static __always_inline int packet_receive(struct __sk_buff *skb, struct overhead
         tp = bpf_skc_to_tcp_sock(sk);
         if (!tp)
                 return 1;
-        says = c->kind == CONN_CLIENT ? client_classify_response(skb, &c->x, segment.offset, segment.len) :
-               CLIENT_HEARS_RESPONSE;
-        if (says >= CLIENT_HEARS_ANNOUNCEMENT) {
-                client_receive_others(c, u, tp, segment.seq + segment.len, says);
+        kind = c->kind == CONN_CLIENT ? client_classify_response(skb, &c->x, segment.offset, segment.len) :
+               CLIENT_RECEIVED_RESPONSE;
+        if (kind >= CLIENT_RECEIVED_ANNOUNCEMENT) {
+                client_receive_others(c, u, tp, segment.seq + segment.len, kind);
                 return 1;
         }
         if (c->kind == CONN_LISTENER)
@@ -223,17 +223,17 @@ static __always_inline int packet_receive(struct __sk_buff *skb, struct overhead
         if (c->kind == CONN_CLIENT) {
                 __u64 now = bpf_ktime_get_ns();
 
-                says = says << CLIENT_HEARS_SHIFT | segment.len;
-                if (client_receive_segment(c, u, (__u64) segment.seq << 32 | says,
+                kind = kind << CLIENT_RECEIVED_SHIFT | segment.len;
+                if (client_receive_segment(c, u, (__u64) segment.seq << 32 | kind,
                                            (__u64) rcv_nxt << 32 | window_end, now))
                         client_find_row((struct sock*) tp, c, u, now);
                 return 1;
         }
 
-        says = exchange_look(segment.len) > 0 ? segment_classify(skb, segment.offset, segment.len) : 0;
+        kind = exchange_look(segment.len) > 0 ? segment_classify(skb, segment.offset, segment.len) : 0;
         if (segment.flags & TCP_FLAG_PSH)
-                says |= SEGMENT_PUSHED;
-        server_receive_segment(c, u, (__u64) segment.seq << 32 | says << SEGMENT_SAYS_SHIFT | segment.len,
+                kind |= SEGMENT_PUSHED;
+        server_receive_segment(c, u, (__u64) segment.seq << 32 | kind << SEGMENT_KIND_SHIFT | segment.len,
                                (__u64) rcv_nxt << 32 | window_end);
         return 1;
 }

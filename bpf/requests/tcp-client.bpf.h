@@ -24,16 +24,16 @@ static __always_inline void client_begin(struct sock *sk, struct conn *c, const 
 /* a response has not been read */
 #define CLIENT_UNREAD (1ULL << 33)
 
-enum client_says {
-        CLIENT_SAYS_NOTHING,
-        CLIENT_SAYS_QUESTION,
-        CLIENT_SAYS_AGAIN,      /* and the peer has acknowledged everything before */
-        CLIENT_SAYS_FAREWELL,   /* possibly (EXCHANGE_FAREWELL) */
-        CLIENT_SAYS_LAST_FAREWELL, /* also ends preceding data */
+enum client_sent {
+        CLIENT_SENT_NOTHING,
+        CLIENT_SENT_REQUEST,
+        CLIENT_SENT_AGAIN,      /* and the peer has acknowledged everything before */
+        CLIENT_SENT_FAREWELL,   /* possibly (EXCHANGE_FAREWELL) */
+        CLIENT_SENT_LAST_FAREWELL, /* also ends preceding data */
 };
 
 /* In addition: it may be the end of a handshake, without a response (EXCHANGE_FAREWELL). */
-#define CLIENT_SAYS_FINISHED 16U
+#define CLIENT_SENT_FINISHED 16U
 
 /* HTTP/2 frames that are not requests: keep-alives consist of one or two. */
 #define CLIENT_FRAMES_MAX 4
@@ -63,21 +63,21 @@ static __attribute__((noinline)) int client_classify_frames(struct __sk_buff *sk
 static __attribute__((noinline)) __u32 client_classify_segment(struct __sk_buff *skb, __u32 offset,
                                                                __u32 length, bool acknowledged, bool muxed) {
         __u64 bytes = 0, second = 0;
-        __u32 says;
+        __u32 kind;
 
         if (!skb || (muxed && client_classify_frames(skb, offset, length)))
-                return CLIENT_SAYS_NOTHING;
+                return CLIENT_SENT_NOTHING;
         if (length >= TLS_HEADER_SIZE && length <= TLS_FINISHED_SIZE_MAX)
                 (void) bpf_skb_load_bytes(skb, offset, &bytes, TLS_HEADER_SIZE);
         if ((bytes & 0xff) == TLS_CHANGE_CIPHER && length >= TLS_CHANGE_CIPHER_SIZE + TLS_HEADER_SIZE)
                 (void) bpf_skb_load_bytes(skb, offset + TLS_CHANGE_CIPHER_SIZE, &second, TLS_HEADER_SIZE);
-        says = exchange_look(length) > 0 ? segment_classify(skb, offset, length) : 0;
-        if (says & SEGMENT_REMARK || tls_is_farewell(bytes, length))
-                return CLIENT_SAYS_NOTHING;
-        if (says & SEGMENT_FAREWELL)
-                return says & SEGMENT_LAST_FAREWELL ? CLIENT_SAYS_LAST_FAREWELL : CLIENT_SAYS_FAREWELL;
-        return (acknowledged ? CLIENT_SAYS_AGAIN : CLIENT_SAYS_QUESTION) |
-               (tls_is_finished(bytes, second, length) ? CLIENT_SAYS_FINISHED : 0);
+        kind = exchange_look(length) > 0 ? segment_classify(skb, offset, length) : 0;
+        if (kind & SEGMENT_REMARK || tls_is_farewell(bytes, length))
+                return CLIENT_SENT_NOTHING;
+        if (kind & SEGMENT_FAREWELL)
+                return kind & SEGMENT_LAST_FAREWELL ? CLIENT_SENT_LAST_FAREWELL : CLIENT_SENT_FAREWELL;
+        return (acknowledged ? CLIENT_SENT_AGAIN : CLIENT_SENT_REQUEST) |
+               (tls_is_finished(bytes, second, length) ? CLIENT_SENT_FINISHED : 0);
 }
 
 /* Bytes on an unparsed connection, which becomes one now (becomes: 1) or was one before. A function of its
@@ -97,8 +97,8 @@ static __attribute__((noinline)) int client_record_unparsed(const struct conn *c
 /* Apart, so that servers do not pay for it. tcp: end of the segment and snd_nxt. Returns the number of bytes
  * sent. */
 static __attribute__((noinline)) __u64 client_transmit(struct conn *c, struct qos_unit_map *u, __u64 tcp,
-                                                       __u32 says, __u64 now) {
-        __u32 bytes, finished = says & CLIENT_SAYS_FINISHED;
+                                                       __u32 kind, __u64 now) {
+        __u32 bytes, finished = kind & CLIENT_SENT_FINISHED;
         struct exchange_effect effect = {};
         __u64 begins = 0;
         struct attribution p;
@@ -106,18 +106,18 @@ static __attribute__((noinline)) __u64 client_transmit(struct conn *c, struct qo
         if (!c || !u)
                 return 0;
 
-        says &= ~CLIENT_SAYS_FINISHED;
+        kind &= ~CLIENT_SENT_FINISHED;
         bpf_spin_lock(&c->lock);
         bytes = exchange_leave(&c->x, tcp >> 32, tcp);
-        if (bytes > 0 && says != CLIENT_SAYS_NOTHING) {
+        if (bytes > 0 && kind != CLIENT_SENT_NOTHING) {
                 c->x.flags &= ~EXCHANGE_FAREWELL;
-                if (says == CLIENT_SAYS_LAST_FAREWELL ||
-                    ((says == CLIENT_SAYS_FAREWELL || finished) && c->x.open_at == 0))
+                if (kind == CLIENT_SENT_LAST_FAREWELL ||
+                    ((kind == CLIENT_SENT_FAREWELL || finished) && c->x.open_at == 0))
                         c->x.flags |= EXCHANGE_FAREWELL;
                 if (c->x.state != EXCHANGE_ASKED)
                         begins = CLIENT_ASKS;
-                exchange_note_part(&c->x, now, c->x.read_at, bytes, says == CLIENT_SAYS_AGAIN);
-                if (says == CLIENT_SAYS_AGAIN)
+                exchange_note_part(&c->x, now, c->x.read_at, bytes, kind == CLIENT_SENT_AGAIN);
+                if (kind == CLIENT_SENT_AGAIN)
                         exchange_ask_again(&c->x, now, &effect);
                 else
                         exchange_ask(&c->x, now, &effect);
@@ -138,15 +138,15 @@ static __attribute__((noinline)) __u64 client_transmit(struct conn *c, struct qo
 }
 
 /* What the first segment of a response to the only request in flight is, which is not parsed. */
-enum client_hears {
-        CLIENT_HEARS_RESPONSE,
-        CLIENT_HEARS_STATUS5XX,         /* failures in the order of their counters */
-        CLIENT_HEARS_ERROR,             /* reply of Redis or memcached */
-        CLIENT_HEARS_SWITCH,            /* 101: nothing behind it is a request (WebSocket) */
-        CLIENT_HEARS_ANNOUNCEMENT,      /* interim response of HTTP: 100, 102, 103 */
-        CLIENT_HEARS_WARNING,           /* alerts of a TLS server, in the order of enum tls_alert */
-        CLIENT_HEARS_SEALED_ALERT,
-        CLIENT_HEARS_FATAL_ALERT,
+enum client_received {
+        CLIENT_RECEIVED_RESPONSE,
+        CLIENT_RECEIVED_STATUS5XX,         /* failures in the order of their counters */
+        CLIENT_RECEIVED_ERROR,             /* reply of Redis or memcached */
+        CLIENT_RECEIVED_SWITCH,            /* 101: nothing behind it is a request (WebSocket) */
+        CLIENT_RECEIVED_ANNOUNCEMENT,      /* interim response of HTTP: 100, 102, 103 */
+        CLIENT_RECEIVED_WARNING,           /* alerts of a TLS server, in the order of enum tls_alert */
+        CLIENT_RECEIVED_SEALED_ALERT,
+        CLIENT_RECEIVED_FATAL_ALERT,
 };
 
 #define CLIENT_ANNOUNCED_MIN 17U        /* "HTTP/1.1 100 " and two CRLF */
@@ -221,7 +221,8 @@ __attribute__((noinline, weak)) __u32 client_get_interim(struct __sk_buff *skb, 
         return at;
 }
 
-/* Returns enum client_hears. Global, as the verifier would follow all of it through what comes after it. */
+/* Returns enum client_received. Global, as the verifier would follow all of it through what comes after
+ * it. */
 __attribute__((noinline, weak)) __u32 client_classify_response(struct __sk_buff *skb,
                                                                const struct exchange *x, __u32 offset,
                                                                __u32 length) {
@@ -230,34 +231,34 @@ __attribute__((noinline, weak)) __u32 client_classify_response(struct __sk_buff 
 
         if (!skb || !x || x->state != EXCHANGE_ASKED || x->flags & EXCHANGE_PIPED ||
             !(x->flags & EXCHANGE_PARSED || length <= TLS_FAREWELL_MAX))
-                return CLIENT_HEARS_RESPONSE;
+                return CLIENT_RECEIVED_RESPONSE;
         if (!client_load(skb, offset, length, &bytes, &behind))
-                return CLIENT_HEARS_RESPONSE;
+                return CLIENT_RECEIVED_RESPONSE;
         if (!(x->flags & EXCHANGE_PARSED)) {
                 enum tls_alert alert = tls_alert_of_server(bpf_cpu_to_be64(bytes), length);
 
-                return alert == TLS_NO_ALERT ? CLIENT_HEARS_RESPONSE :
-                       CLIENT_HEARS_WARNING + (alert - TLS_ALERT_WARNS);
+                return alert == TLS_NO_ALERT ? CLIENT_RECEIVED_RESPONSE :
+                       CLIENT_RECEIVED_WARNING + (alert - TLS_ALERT_WARNS);
         }
         if (client_is_interim(behind, length)) {
                 n = client_get_interim(skb, offset, length);
                 if (n >= length)
-                        return CLIENT_HEARS_ANNOUNCEMENT;
+                        return CLIENT_RECEIVED_ANNOUNCEMENT;
                 if (!client_load(skb, offset + n, length - n, &bytes, &behind))
-                        return CLIENT_HEARS_RESPONSE;
+                        return CLIENT_RECEIVED_RESPONSE;
         }
         if (bytes >> 24 == WORD_OF("HTTP/", 5) && behind == WORD_OF("1.1 101 ", 8))
-                return CLIENT_HEARS_SWITCH;
+                return CLIENT_RECEIVED_SWITCH;
         switch (response_get_failure(bytes, behind)) {
 
         case FAILURE_STATUS5XX:
-                return CLIENT_HEARS_STATUS5XX;
+                return CLIENT_RECEIVED_STATUS5XX;
 
         case FAILURE_REPLY:
-                return CLIENT_HEARS_ERROR;
+                return CLIENT_RECEIVED_ERROR;
 
         default:
-                return CLIENT_HEARS_RESPONSE;
+                return CLIENT_RECEIVED_RESPONSE;
         }
 }
 
@@ -266,7 +267,7 @@ __attribute__((noinline, weak)) __u32 client_classify_response(struct __sk_buff 
  * not, and what is in flight may be a message of the client that has no response. end: of the segment. */
 static __attribute__((noinline)) int client_receive_others(struct conn *c, struct qos_unit_map *u,
                                                            const struct tcp_sock *tp, __u32 end,
-                                                           __u32 hears) {
+                                                           __u32 received) {
         __u32 rcv_nxt, window_end, done, unsure, failed = 0;
         struct exchange_effect effect = {};
         struct attribution p;
@@ -281,7 +282,8 @@ static __attribute__((noinline)) int client_receive_others(struct conn *c, struc
         c->x.flags |= EXCHANGE_DONE;
         exchange_receive_response(&c->x, 0, end, rcv_nxt, window_end, &effect);
         if (effect.bytes > 0 && c->x.open_at != 0 && !done &&
-            (hears == CLIENT_HEARS_FATAL_ALERT || (hears == CLIENT_HEARS_SEALED_ALERT && !unsure))) {
+            (received == CLIENT_RECEIVED_FATAL_ALERT ||
+             (received == CLIENT_RECEIVED_SEALED_ALERT && !unsure))) {
                 failed = 1;
                 exchange_ask_none(&c->x, &effect);
                 exchange_shut(&c->x, &effect);
@@ -302,16 +304,16 @@ static __attribute__((noinline)) int client_receive_others(struct conn *c, struc
         return zero();
 }
 
-/* Length of a segment, which is less than that, and what it is (enum client_hears). */
-#define CLIENT_HEARS_SHIFT 20
+/* Length of a segment, which is less than that, and what it is (enum client_received). */
+#define CLIENT_RECEIVED_SHIFT 20
 
-/* segment: its position in the upper half, and CLIENT_HEARS_SHIFT. */
+/* segment: its position in the upper half, and CLIENT_RECEIVED_SHIFT. */
 static __attribute__((noinline)) int client_receive_segment(struct conn *c, struct qos_unit_map *u,
                                                             __u64 segment, __u64 tcp, __u64 now) {
-        __u32 seq = segment >> 32, len = segment & ((1U << CLIENT_HEARS_SHIFT) - 1),
-              hears = (__u32) segment >> CLIENT_HEARS_SHIFT;
+        __u32 seq = segment >> 32, len = segment & ((1U << CLIENT_RECEIVED_SHIFT) - 1),
+              received = (__u32) segment >> CLIENT_RECEIVED_SHIFT;
         struct exchange_effect effect = {};
-        struct request_record book = { .now = now };
+        struct request_record record = { .now = now };
         struct attribution p;
 
         if (!c || !u)
@@ -320,10 +322,10 @@ static __attribute__((noinline)) int client_receive_segment(struct conn *c, stru
         bpf_spin_lock(&c->lock);
         /* Other segments of the response are behind it */
         if (seq != (c->x.flags & EXCHANGE_IN_KNOWN ? c->x.in_end : (__u32) (tcp >> 32)))
-                hears = CLIENT_HEARS_RESPONSE;
-        book.n = exchange_receive_response(&c->x, now, seq + len, tcp >> 32, tcp, &effect);
-        book.first_at = c->x.flags & EXCHANGE_WAITS ? 0 : c->x.first_at;
-        if (hears == CLIENT_HEARS_SWITCH && effect.begun)
+                received = CLIENT_RECEIVED_RESPONSE;
+        record.n = exchange_receive_response(&c->x, now, seq + len, tcp >> 32, tcp, &effect);
+        record.first_at = c->x.flags & EXCHANGE_WAITS ? 0 : c->x.first_at;
+        if (received == CLIENT_RECEIVED_SWITCH && effect.begun)
                 c->x.flags |= EXCHANGE_DONE;
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
@@ -334,16 +336,16 @@ static __attribute__((noinline)) int client_receive_segment(struct conn *c, stru
         window_advance(u, now);
         record_sum(u, p.target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
         client_record_unparsed(c, u, p.target, effect.bytes, 0);
-        book.target = p.target;
-        book.before = effect.grown_from;
+        record.target = p.target;
+        record.before = effect.grown_from;
         if (effect.begun) {
-                entry_record(u, &book);
-                if (hears != CLIENT_HEARS_RESPONSE && hears != CLIENT_HEARS_SWITCH &&
+                entry_record(u, &record);
+                if (received != CLIENT_RECEIVED_RESPONSE && received != CLIENT_RECEIVED_SWITCH &&
                     p.target & TARGET_ENTRY)
                         entry_count(entry_get(u, p.target & TARGET_ENTRY),
-                                    QOS_ENTRY_STATUS_5XX + (hears - CLIENT_HEARS_STATUS5XX), 1);
+                                    QOS_ENTRY_STATUS_5XX + (received - CLIENT_RECEIVED_STATUS5XX), 1);
         } else if (effect.grown)
-                entry_record_more(u, &book);
+                entry_record_more(u, &record);
         record_effect(u, p.target, &effect);
         return effect.begun && (p.target & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS;
 }
@@ -663,11 +665,11 @@ __attribute__((noinline, weak)) __u32 client_receive_group(struct pipeline *t, s
 
 /* Prepares t->work for recording the responses of a connection. */
 static __always_inline void client_record_begin(struct pipeline *t, __u32 target) {
-        struct request_record *book = (struct request_record*) t->work;
+        struct request_record *record = (struct request_record*) t->work;
 
-        _Static_assert(sizeof(*book) <= sizeof(t->work), "no room for what is recorded");
-        __builtin_memset(book, 0, sizeof(*book));
-        book->target = target;
+        _Static_assert(sizeof(*record) <= sizeof(t->work), "no room for what is recorded");
+        __builtin_memset(record, 0, sizeof(*record));
+        record->target = target;
 }
 
 /* Records responses to "found" requests that begin in data that arrived at this time and was read. Returns
@@ -677,23 +679,23 @@ static __always_inline void client_record_begin(struct pipeline *t, __u32 target
 __attribute__((noinline, weak)) __u32 client_record_responses(struct exchange *x, struct qos_unit_map *u,
                                                               struct pipeline *t, __u64 at, __u32 found) {
         __u32 left = found & ANSWERED_MAX, n = 0, taken;
-        struct request_record *book;
+        struct request_record *record;
 
         if (!x || !u || !t)
                 return 0;
-        book = (struct request_record*) t->work;
-        book->now = bpf_ktime_get_ns();
-        window_advance(u, book->now);
+        record = (struct request_record*) t->work;
+        record->now = bpf_ktime_get_ns();
+        window_advance(u, record->now);
 
-        book->before = x->last_out_at;
+        record->before = x->last_out_at;
         if (found & ANSWERED_MORE && at > x->last_at) {
-                client_extend_response(u, book, exchange_between(x->first_at, x->last_at),
+                client_extend_response(u, record, exchange_between(x->first_at, x->last_at),
                                        exchange_between(x->first_at, at));
                 x->last_at = at;
-                x->last_out_at = book->now;
+                x->last_out_at = record->now;
         }
         while (left > 0 && can_loop) {
-                taken = client_receive_group(t, u, book, left, at);
+                taken = client_receive_group(t, u, record, left, at);
                 if (taken == 0)
                         break;
                 left -= taken < left ? taken : left;
@@ -701,11 +703,11 @@ __attribute__((noinline, weak)) __u32 client_record_responses(struct exchange *x
         }
         if (n == 0)
                 return 0;
-        x->first_at = book->last_at;
+        x->first_at = record->last_at;
         x->last_at = at;
-        x->last_out_at = book->now;
-        if (found & ANSWERED_UNSURE && book->target & TARGET_ENTRY)
-                entry_count(entry_get(u, book->target & TARGET_ENTRY), QOS_ENTRY_BUNDLED, n);
+        x->last_out_at = record->now;
+        if (found & ANSWERED_UNSURE && record->target & TARGET_ENTRY)
+                entry_count(entry_get(u, record->target & TARGET_ENTRY), QOS_ENTRY_BUNDLED, n);
         return n;
 }
 

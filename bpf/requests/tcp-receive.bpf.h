@@ -144,7 +144,7 @@ static __always_inline struct h2_more* h2_conn_more(struct sock *sk, struct h2_c
         return more;
 }
 
-/* A piece of what the client says on such a connection, as receive_parse(). */
+/* Parses a piece of requests on such a connection, as receive_parse(). */
 static __attribute__((noinline)) int receive_h2(struct sk_buff *skb, struct conn *c, struct qos_unit_map *u,
                                                 __u64 where, __u64 piece) {
         __u32 copied = where >> 32, unsent = where, parsed;

@@ -14,18 +14,18 @@ struct transmit {
         bool complete;          /* nothing is unsent */
         bool first;             /* no response was sent before on a connection known from its beginning */
         bool failed;            /* a response reports an error of the server */
-        struct request_record book;    /* as struct exchange has it afterwards; scratch for parsed
-                                        * connections */
-        struct attribution attribution;     /* where it is recorded */
+        struct request_record record; /* as struct exchange has it afterwards; scratch for parsed
+                                       * connections */
+        struct attribution attribution; /* where it is recorded */
 };
 
 static __always_inline void transmit_apply(struct transmit *d, struct exchange *x,
                                            struct exchange_effect *effect) {
         exchange_depart(x, d->now, d->bytes, d->complete, effect);
-        d->book.first_at = x->last_at == 0 ? 0 : x->first_at;
-        d->book.last_at = x->last_at;
-        d->book.read_at = x->read_at;
-        d->book.first_out_at = x->first_out_at;
+        d->record.first_at = x->last_at == 0 ? 0 : x->first_at;
+        d->record.last_at = x->last_at;
+        d->record.read_at = x->read_at;
+        d->record.first_out_at = x->first_out_at;
 }
 
 /* Result of a transmission: number of responses begun, and these flags. */
@@ -165,12 +165,12 @@ __attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, 
                                                             struct transmit *d, __u32 answers,
                                                            struct first *ret) {
         struct pipeline_batch group;
-        struct request_record *book;
+        struct request_record *record;
         __u32 target, taken, n;
 
         if (!t || !u || !d || !ret)
                 return 0;
-        book = &d->book;
+        record = &d->record;
         ret->booked = 0;
         taken = n = pipeline_complete(t, answers, &group);
         if (n == 0)
@@ -195,14 +195,14 @@ __attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, 
                 t->flags &= ~PIPELINE_RESPONDED;
                 return taken;
         }
-        book->now = d->now;
-        book->target = target;
-        book->n = n;
-        book->first_at = group.last_at == 0 ? 0 : group.first_at;
-        book->last_at = group.last_at;
+        record->now = d->now;
+        record->target = target;
+        record->n = n;
+        record->first_at = group.last_at == 0 ? 0 : group.first_at;
+        record->last_at = group.last_at;
         /* A part of the request was read other than the last one, with the reader still in its call */
-        book->read_at = group.read_at ?: d->now;
-        record_request(u, book);
+        record->read_at = group.read_at ?: d->now;
+        record_request(u, record);
         if (!(t->flags & PIPELINE_EXCLUDED))
                 t->flags |= PIPELINE_RESPONDED;
         ret->at = group.first_at;
@@ -215,12 +215,12 @@ static __attribute__((noinline)) int transmit_record_more(struct conn *c, struct
                                                           struct transmit *d) {
         if (!c || !u || !d)
                 return 0;
-        d->book.now = d->now;
-        d->book.target = d->attribution.target;
-        d->book.first_at = c->x.first_at;
-        d->book.first_out_at = c->x.first_out_at;
-        d->book.before = c->x.last_out_at;
-        record_request_more(u, &d->book);
+        d->record.now = d->now;
+        d->record.target = d->attribution.target;
+        d->record.first_at = c->x.first_at;
+        d->record.first_out_at = c->x.first_out_at;
+        d->record.before = c->x.last_out_at;
+        record_request_more(u, &d->record);
         c->x.last_out_at = d->now;
         return zero();
 }

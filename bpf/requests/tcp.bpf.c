@@ -334,14 +334,14 @@ static __always_inline void packet_record(struct __sk_buff *skb, struct conn *c,
                 window_count(u, class == 4 ? QOS_COUNTER_STATUS_4XX : QOS_COUNTER_STATUS_5XX, 1);
         }
         record_effect(u, d->attribution.target, effect);
-        d->book.now = d->now;
-        d->book.n = 1;
-        d->book.target = d->attribution.target;
-        d->book.before = effect->grown_from;
+        d->record.now = d->now;
+        d->record.n = 1;
+        d->record.target = d->attribution.target;
+        d->record.before = effect->grown_from;
         if (effect->begun)
-                record_request(u, &d->book);
+                record_request(u, &d->record);
         else if (effect->grown)
-                record_request_more(u, &d->book);
+                record_request_more(u, &d->record);
 }
 
 static __always_inline int packet_transmit(struct __sk_buff *skb, struct overhead *overhead) {

@@ -688,16 +688,16 @@ static __attribute__((noinline)) int tls_record_request(struct conn *c, struct q
                 return 0;
 
         record_effect(u, d->attribution.target, &effect);
-        d->book.now = d->now;
-        d->book.n = 1;
-        d->book.target = d->attribution.target;
-        d->book.before = effect.grown_from;
+        d->record.now = d->now;
+        d->record.n = 1;
+        d->record.target = d->attribution.target;
+        d->record.before = effect.grown_from;
         if (effect.begun && !(d->attribution.target & TARGET_ONLY))
                 window_count(u, QOS_COUNTER_TLS, 1);
         if (effect.begun)
-                record_request(u, &d->book);
+                record_request(u, &d->record);
         else if (effect.grown)
-                record_request_more(u, &d->book);
+                record_request_more(u, &d->record);
         return 0;
 }
 

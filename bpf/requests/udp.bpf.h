@@ -434,7 +434,7 @@ __attribute__((noinline, weak)) int udp_send_query(struct __sk_buff *skb) {
 /* A DNS response has arrived. Returns 1 if it is to a query of the unit. */
 __attribute__((noinline, weak)) int udp_receive_response(struct __sk_buff *skb, const struct udp_datagram *d,
                                                          __u64 now) {
-        struct request_record book = { .now = now, .n = 1 };
+        struct request_record record = { .now = now, .n = 1 };
         struct udp_asked_key key = {};
         struct qos_address a = {};
         struct udp_question q = {};
@@ -497,14 +497,14 @@ __attribute__((noinline, weak)) int udp_receive_response(struct __sk_buff *skb, 
         if (!u)
                 return 1;
         window_advance(u, now);
-        book.target = target_resolve(u, q.target);
-        book.first_at = q.at;
-        entry_apply(u, book.target, -1, 0);
-        record_sum(u, book.target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, d->length);
-        entry_record(u, &book);
+        record.target = target_resolve(u, q.target);
+        record.first_at = q.at;
+        entry_apply(u, record.target, -1, 0);
+        record_sum(u, record.target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, d->length);
+        entry_record(u, &record);
 
         /* No entry yet: it may have earned one for the next request */
-        if ((book.target & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS) {
+        if ((record.target & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS) {
                 row = entry_find(u, &a, QOS_ENTRY_PEER);
                 if (row == QOS_ENTRY_PEERS_OTHERS)
                         peer_challenge(u, &a, exchange_between(q.at, now), now);
@@ -619,7 +619,7 @@ static __attribute__((noinline)) int udp_find_target(struct bpf_sock *sk, struct
 /* Records a response. This and the next function are global for the space on the stack. */
 __attribute__((noinline, weak)) int udp_record(struct udp_socket *c, struct qos_unit_map *u, __u64 now,
                                                __u64 first_at, __u64 bytes) {
-        struct request_record book = { .now = now, .first_at = first_at, .n = 1 };
+        struct request_record record = { .now = now, .first_at = first_at, .n = 1 };
         __u32 bytes_in = bytes >> 32, bytes_out = bytes;
 
         if (!c || !u)
@@ -627,8 +627,8 @@ __attribute__((noinline, weak)) int udp_record(struct udp_socket *c, struct qos_
         c->unanswered = 0;
         record_sum(u, c->target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, bytes_in);
         record_sum(u, c->target, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, bytes_out);
-        book.target = c->target;
-        entry_record(u, &book);
+        record.target = c->target;
+        entry_record(u, &record);
         if (c->target & TARGET_ONLY) {
                 window_count(u, QOS_COUNTER_EXCLUDED, 1);
                 return 0;
@@ -642,14 +642,14 @@ __attribute__((noinline, weak)) int udp_record(struct udp_socket *c, struct qos_
 /* A further datagram of a response is sent. */
 __attribute__((noinline, weak)) int udp_record_more(const struct udp_socket *c, struct qos_unit_map *u,
                                                     __u64 now, struct udp_exchange *x, __u64 bytes) {
-        struct request_record book = { .now = now };
+        struct request_record record = { .now = now };
 
         if (!c || !u || !x)
                 return 0;
-        book.first_at = x->first_at;
-        book.before = x->out_at;
-        book.target = c->target;
-        entry_record_more(u, &book);
+        record.first_at = x->first_at;
+        record.before = x->out_at;
+        record.target = c->target;
+        entry_record_more(u, &record);
         if (!(c->target & TARGET_ONLY))
                 window_move(u, QOS_LATENCY, x->out_at, exchange_between(x->first_at, x->out_at),
                             now, exchange_between(x->first_at, now));

@@ -127,17 +127,17 @@ static __attribute__((noinline)) __u32 unix_newest_length(struct sock *sk) {
 }
 
 /* Global, so that the verifier does not follow each path of the state machine through it. */
-__attribute__((noinline, weak)) int unix_record(struct qos_unit_map *u, const struct request_record *book,
+__attribute__((noinline, weak)) int unix_record(struct qos_unit_map *u, const struct request_record *record,
                                                 const struct exchange_effect *effect) {
-        if (!u || !book || !effect)
+        if (!u || !record || !effect)
                 return 0;
-        window_advance(u, book->now);
-        record_effect(u, book->target, effect);
+        window_advance(u, record->now);
+        record_effect(u, record->target, effect);
         if (effect->begun) {
                 window_count(u, QOS_COUNTER_UNIX, 1);
-                record_request(u, book);
+                record_request(u, record);
         } else if (effect->grown)
-                record_request_more(u, book);
+                record_request_more(u, record);
         return 0;
 }
 
@@ -145,7 +145,7 @@ __attribute__((noinline, weak)) int unix_record(struct qos_unit_map *u, const st
 static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_conn *c,
                                                  struct qos_unit_map *u, __u64 at) {
         struct exchange_effect effect = {};
-        struct request_record book = {};
+        struct request_record record = {};
         __u64 now, late;
         __u32 queued;
 
@@ -170,19 +170,19 @@ static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_co
                        (c->x.n_marks > 0 &&
                         (c->heard_out || (c->kept_at >= c->x.read_at && c->x.mark_at[0] >= c->kept_at)));
         exchange_depart(&c->x, now, 0, true, &effect);
-        book.first_at = c->x.last_at == 0 ? 0 : c->x.first_at;
-        book.last_at = c->x.last_at;
-        book.read_at = c->x.read_at;
-        book.first_out_at = c->x.first_out_at;
-        book.target = c->target;
+        record.first_at = c->x.last_at == 0 ? 0 : c->x.first_at;
+        record.last_at = c->x.last_at;
+        record.read_at = c->x.read_at;
+        record.first_out_at = c->x.first_out_at;
+        record.target = c->target;
         bpf_spin_unlock(&c->lock);
 
         effect.in_flight = 0; /* see requests_unix_open */
-        book.now = now;
-        book.n = 1;
-        book.before = effect.grown_from;
-        unix_record(u, &book, &effect);
-        if (effect.begun && book.target == QOS_ENTRY_ENDPOINTS_OTHERS)
+        record.now = now;
+        record.n = 1;
+        record.before = effect.grown_from;
+        unix_record(u, &record, &effect);
+        if (effect.begun && record.target == QOS_ENTRY_ENDPOINTS_OTHERS)
                 unix_mark_responded(sk);
         return 0;
 }
@@ -214,7 +214,7 @@ static __attribute__((noinline)) int unix_forget(struct sock *client, struct uni
  * response to the request in flight. */
 static __attribute__((noinline)) int unix_depart_late(struct sock *client) {
         struct unix_unrecorded *kept;
-        struct request_record book = { .n = 1 };
+        struct request_record record = { .n = 1 };
         struct qos_owner owner;
         struct qos_unit_map *u;
 
@@ -229,15 +229,15 @@ static __attribute__((noinline)) int unix_depart_late(struct sock *client) {
         if (!u)
                 return 0;
 
-        book.now = bpf_ktime_get_ns();
-        book.first_at = kept->first_at;
-        book.last_at = kept->last_at;
-        book.read_at = kept->read_at;
-        book.first_out_at = book.now;
-        book.target = kept->target;
-        window_advance(u, book.now);
+        record.now = bpf_ktime_get_ns();
+        record.first_at = kept->first_at;
+        record.last_at = kept->last_at;
+        record.read_at = kept->read_at;
+        record.first_out_at = record.now;
+        record.target = kept->target;
+        window_advance(u, record.now);
         window_count(u, QOS_COUNTER_UNIX, 1);
-        record_request(u, &book);
+        record_request(u, &record);
         return 0;
 }
 
@@ -280,7 +280,7 @@ static __attribute__((noinline)) int unix_send_datagram(struct sock *sk, struct 
 static __attribute__((noinline)) int unix_client_send(struct sock *asker, struct sock *sk,
                                                       struct unix_sock *us, struct overhead *overhead) {
         struct exchange_effect effect = {};
-        struct request_record book = { .n = 1 };
+        struct request_record record = { .n = 1 };
         __u32 waiting, queued, length = 0;
         struct qos_owner owner;
         struct unix_conn *c;
@@ -310,38 +310,38 @@ static __attribute__((noinline)) int unix_client_send(struct sock *asker, struct
         queued = sk->sk_receive_queue.qlen;
         if (c->x.state == EXCHANGE_ASKED)
                 length = unix_newest_length(sk);
-        book.now = bpf_ktime_get_ns();
+        record.now = bpf_ktime_get_ns();
 
         bpf_spin_lock(&c->lock);
         c->x.flags &= ~EXCHANGE_FAREWELL;
         c->heard_out = c->x.state == EXCHANGE_ASKED && c->heard_out < 0xffff ? c->heard_out + 1 : 1;
-        exchange_note_part(&c->x, book.now, c->x.read_at, length, queued <= 1);
+        exchange_note_part(&c->x, record.now, c->x.read_at, length, queued <= 1);
         if (c->x.state == EXCHANGE_ASKED && queued <= 1)
-                exchange_ask_again(&c->x, book.now, &effect); /* earlier data has been read */
+                exchange_ask_again(&c->x, record.now, &effect); /* earlier data has been read */
         else if (c->x.state == EXCHANGE_ASKED || waiting == 0)
-                exchange_ask(&c->x, book.now, &effect);
+                exchange_ask(&c->x, record.now, &effect);
         else if ((c->found || first) && queued == 0) {
                 /* The peer has read and responded before this run */
                 c->x.state = EXCHANGE_ANSWERING;
-                c->x.first_at = c->x.last_out_at = book.now;
+                c->x.first_at = c->x.last_out_at = record.now;
                 effect.begun = ~c->x.flags / EXCHANGE_UNPARSED & 1;
                 effect.overlap = effect.begun ^ 1;
         } else
                 exchange_overlap(&c->x, 1, &effect); /* it has an unread response */
         c->found = 0;
-        book.first_at = c->x.first_at;
+        record.first_at = c->x.first_at;
         bpf_spin_unlock(&c->lock);
 
         if (!effect.begun && !effect.overlap && !effect.unparsed)
                 return 0;
-        window_advance(u, book.now);
-        book.target = target_resolve(u, c->target);
+        window_advance(u, record.now);
+        record.target = target_resolve(u, c->target);
         effect.in_flight = 0; /* see requests_unix_open */
-        record_effect(u, book.target, &effect);
-        if (effect.unparsed && book.target & TARGET_ENTRY)
-                entry_count(entry_get(u, book.target & TARGET_ENTRY), QOS_ENTRY_UNPARSED, 1);
+        record_effect(u, record.target, &effect);
+        if (effect.unparsed && record.target & TARGET_ENTRY)
+                entry_count(entry_get(u, record.target & TARGET_ENTRY), QOS_ENTRY_UNPARSED, 1);
         if (effect.begun)
-                entry_record(u, &book);
+                entry_record(u, &record);
         return 0;
 }
 
@@ -366,7 +366,7 @@ static __attribute__((noinline)) __u32 unix_untouched(struct unix_sock *us) {
 static __attribute__((noinline)) int unix_client_receive(struct unix_conn *c, struct unix_sock *server,
                                                          bool late, struct overhead *overhead) {
         struct exchange_effect effect = {};
-        struct request_record book = { .n = 1 };
+        struct request_record record = { .n = 1 };
         __u32 end, untouched = 0;
         struct qos_unit_map *u;
 
@@ -378,7 +378,7 @@ static __attribute__((noinline)) int unix_client_receive(struct unix_conn *c, st
         overhead_begin(overhead, &c->owner, u);
         if (server && !late)
                 untouched = unix_untouched(server);
-        book.now = bpf_ktime_get_ns();
+        record.now = bpf_ktime_get_ns();
 
         bpf_spin_lock(&c->lock);
         if (late ? c->x.state != EXCHANGE_ASKED || c->heard != UNIX_HEARD_READ :
@@ -398,24 +398,24 @@ static __attribute__((noinline)) int unix_client_receive(struct unix_conn *c, st
         if (c->x.state != EXCHANGE_ASKED)
                 c->found = 1;
         end = c->x.in_end + UNIX_STEP;
-        exchange_receive_response(&c->x, book.now, end, end, end, &effect);
-        book.first_at = c->x.first_at;
-        book.before = effect.grown_from;
+        exchange_receive_response(&c->x, record.now, end, end, end, &effect);
+        record.first_at = c->x.first_at;
+        record.before = effect.grown_from;
         bpf_spin_unlock(&c->lock);
 
         if (!effect.begun && !effect.grown && !effect.overlap)
                 return 0;
-        window_advance(u, book.now);
-        book.target = target_resolve(u, c->target);
+        window_advance(u, record.now);
+        record.target = target_resolve(u, c->target);
         if (effect.overlap)
-                entry_apply(u, book.target, 0, 1);
+                entry_apply(u, record.target, 0, 1);
         else if (effect.begun)
-                entry_record(u, &book);
+                entry_record(u, &record);
         else
-                entry_record_more(u, &book);
+                entry_record_more(u, &record);
         /* The peer has no entry, or no longer: it may get one */
-        if (server && effect.begun && (book.target & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS)
-                c->target = unix_find_peer(server, u, book.first_at, book.now);
+        if (server && effect.begun && (record.target & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS)
+                c->target = unix_find_peer(server, u, record.first_at, record.now);
         return 0;
 }
 

@@ -171,7 +171,10 @@ static void contention_update_machine(Manager *m, bool wanted) {
  * contention map. */
 static void unit_begin_shares(Unit *u, bool adopted) {
         Manager *m = u->manager;
-        const ContentionSource book = { .map = m->contention.machine, .since = m->contention.machine_since };
+        const ContentionSource source = {
+                .map = m->contention.machine,
+                .since = m->contention.machine_since,
+        };
 
         free(u->contention.machine_base);
         u->contention.machine_base = m->contention.machine ? new0(ContentionCounts, 1) : NULL;
@@ -180,7 +183,7 @@ static void unit_begin_shares(Unit *u, bool adopted) {
         u->contention.machine_base_at = now_nsec(CLOCK_MONOTONIC);
         u->contention.shares_since = adopted ? u->contention.machine_base_at : 0;
         /* no per-CPU maps: cannot fail */
-        (void) contention_counts_add(u->contention.machine_base, &book, u->contention.machine_base_at, 1);
+        (void) contention_counts_add(u->contention.machine_base, &source, u->contention.machine_base_at, 1);
 }
 
 void contention_stop(Manager *m) {
