@@ -457,6 +457,7 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                         t->since = now;
                         t->served = serving_get(book, now);
                         t->queue = NULL;
+                        t->run_delay = task_get_run_delay(task);
                         t->waker.thread = t->wakeup.what = 0;
                         t->futex = w.futex;
                         t->lock = NULL;

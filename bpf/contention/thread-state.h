@@ -209,11 +209,13 @@ struct thread_missed {
 };
 
 /* The kernel skips a program that interrupts itself, and runs none in the context of some tasks. Returns how
- * a wait has ended, as thread_end_wait() does. */
-static __always_inline __u64 thread_correct(struct thread *t, struct qos_contention_cpu *s,
-                                            const struct thread_missed *m, __u64 now) {
+ * a wait has ended, as thread_end_wait() does. Global, to be verified once. */
+__attribute__((noinline, weak)) __u64 thread_correct(struct thread *t, struct qos_contention_cpu *s,
+                                                     const struct thread_missed *m, __u64 now) {
         __u64 how = 0;
 
+        if (!t || !s || !m)
+                return 0;
         if (m->from > QOS_STATE_THROTTLED)
                 how = thread_end_wait(t, m->from,
                                       ((__s64) (m->at - m->since) > 0 ? m->at : now) - m->since);
@@ -232,12 +234,18 @@ static __attribute__((noinline)) void thread_end_ready(struct thread *t, __u64 w
         (void) resource_end(c, 0, QOS_STATE_RUN_QUEUE, waited, &t->waker);
 }
 
+static __always_inline __u64 task_get_run_delay(struct task_struct *task) {
+        return bpf_core_field_exists(task->sched_info) ? task->sched_info.run_delay : 0;
+}
+
 /* A thread is descheduled. */
 static __always_inline __u32 thread_leave(struct thread *t, struct task_struct *task, __u32 state, __u64 now,
                                           struct qos_contention_cpu **ret) {
-        __u64 since = t->since, served = t->served, at;
+        __u64 since = t->since, served = t->served, delay = task_get_run_delay(task), at;
+        __u64 waited = delay - t->run_delay;
         __u32 old;
 
+        t->run_delay = delay;
         old = thread_set(t, state, now, ret);
         if (old > QOS_STATE_RUNNING && bpf_core_field_exists(task->sched_info)) {
                 at = queue_time(task, task->sched_info.last_arrival, now);
@@ -246,6 +254,15 @@ static __always_inline __u32 thread_leave(struct thread *t, struct task_struct *
                         if ((__s64) (now - since) > 0)
                                 thread_shift(t, *ret, old, QOS_STATE_RUNNING, now - since, served);
                         return old;
+                }
+                /* Woken up in the context of a task that is hidden from programs, it mostly follows that one
+                 * on the CPU, and they see neither */
+                if (old > QOS_STATE_THROTTLED && waited > 0 && (__s64) (at - waited - since) > 0) {
+                        thread_correct(t, *ret, &(struct thread_missed) {
+                                        .from = old, .to = QOS_STATE_RUN_QUEUE, .since = since,
+                                        .served = served, .at = at - waited }, now);
+                        old = QOS_STATE_RUN_QUEUE;
+                        since = at - waited;
                 }
                 thread_correct(t, *ret, &(struct thread_missed) {
                                 .from = old, .to = QOS_STATE_RUNNING, .since = since, .served = served,
@@ -380,7 +397,11 @@ static __always_inline void thread_run(struct thread *t, struct task_struct *tas
         if (old > QOS_STATE_THROTTLED && bpf_core_field_exists(task->sched_info) &&
             task->sched_info.last_queued != 0) {
                 __u64 at = queue_time(task, task->sched_info.last_queued, now), how;
+                __u64 before = task_get_run_delay(task) - t->run_delay;
 
+                /* In the run queue of another CPU, from which it was migrated */
+                if ((__s64) (at - before - since) > 0)
+                        at -= before;
                 how = thread_correct(t, s, &(struct thread_missed) {
                                 .from = old, .to = QOS_STATE_RUN_QUEUE, .since = since, .served = served,
                                 .at = at }, now);

@@ -15,6 +15,7 @@ struct thread {
         __u64 served;           /* serving clock at that time */
         __u64 quota_nsec;       /* throttled time of its run queue when it became runnable */
         const void *queue;      /* the run queue; the above is void if it has changed */
+        __u64 run_delay;        /* the kernel's sum of its times in run queues when it was descheduled */
         __u32 cpu;              /* last CPU + 1; 0: unknown */
         __u64 woke;             /* futex address of its last FUTEX_WAKE */
         __u32 waiter;           /* PID of the last thread to wait for its lock, see lock-holder.h */

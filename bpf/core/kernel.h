@@ -226,6 +226,7 @@ struct sched_entity {
 struct sched_info {
         unsigned long long last_arrival; /* rq.clock, when it last came to a CPU */
         unsigned long long last_queued; /* to a run queue; 0: it runs, or waits */
+        unsigned long long run_delay;   /* sum of the times in run queues */
 };
 
 struct thread_info {
