@@ -65,7 +65,7 @@ for step in steps:
     while not os.path.exists(directory + "/go-" + step):
         time.sleep(0.01)
     what, n = step.split("-")
-    busy = [occupy(cpu) for cpu in os.sched_getaffinity(0)] if what not in ("sync", "submit") else []
+    busy = [occupy(cpu) for cpu in os.sched_getaffinity(0)] if what != "sync" else []
     if what == "submit":
         submit(int(n))
     for i in range(int(n)):

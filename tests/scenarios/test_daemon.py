@@ -472,8 +472,12 @@ def unsupported_kernels():
             r = qosctl("attach", s.name)
             check(reason in r.stderr, f"no reason when a unit is attached: {r.stderr}")
             check("requests" not in varlink("Get", unit=s.name), "a snapshot has requests")
-            journal = run("journalctl", "--no-pager", "--output=cat", f"_SYSTEMD_INVOCATION_ID={invocation}").stdout
-            check("No metrics are available: " in journal and reason in journal, f"not in the journal: {journal}")
+
+            def logged():
+                return run("journalctl", "--no-pager", "--output=cat", f"_SYSTEMD_INVOCATION_ID={invocation}").stdout
+            # Its writer does not wait for the journal
+            journal = wait_for("the reason is in the journal", lambda: (j := logged())
+                               and "No metrics are available: " in j and reason in j and j)
             check("is not available" not in journal, f"messages about single programs: {journal}")
             daemon_is_well()
     finally:
