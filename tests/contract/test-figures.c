@@ -31,6 +31,10 @@ static FakeUnit units[] = {
           .control_group = "/system.slice/a.service", .slice = "system.slice" },
         { .id = "b.service", .active_state = "active", .sub_state = "running",
           .control_group = "/system.slice/b.service", .slice = "system.slice" },
+        { .id = "outer.slice", .active_state = "active", .sub_state = "active",
+          .control_group = "/outer.slice", .slice = "-.slice" },
+        { .id = "inner.service", .active_state = "active", .sub_state = "running",
+          .control_group = "/outer.slice/inner.service", .slice = "outer.slice" },
         {}
 };
 
@@ -107,18 +111,22 @@ static uint64_t get_seq(Client *c) {
         return sd_json_variant_unsigned(message_parameter(v, "seq"));
 }
 
-static void expect_count(Client *c, uint64_t window, uint64_t count) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = get(c, "a.service", window);
+static void expect_count_of(Client *c, const char *unit, uint64_t window, uint64_t count) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = get(c, unit, window);
         sd_json_variant *server = BY_PATH(v, "parameters", "requests", "server");
         uint64_t got = sd_json_variant_unsigned(BY_PATH(server, "count"));
 
         check(sd_json_variant_unsigned(BY_PATH(server, "latency", "count")) == got);
         check(!BY_PATH(server, "latency", "p50") == (got == 0));
         if (got != count) {
-                fprintf(stderr, "%" PRIu64 " requests in %" PRIu64 " ns instead of %" PRIu64 "\n", got,
-                        window, count);
+                fprintf(stderr, "%" PRIu64 " requests of %s in %" PRIu64 " ns instead of %" PRIu64 "\n", got,
+                        unit, window, count);
                 exit(EXIT_FAILURE);
         }
+}
+
+static void expect_count(Client *c, uint64_t window, uint64_t count) {
+        expect_count_of(c, "a.service", window, count);
 }
 
 /* After a burst, windows that no longer cover it are empty, the total remains, and later requests are in
@@ -488,6 +496,80 @@ static void test_broken_history(void) {
         client_free(c);
 }
 
+/* ---- units in units ----------------------------------------------------------------------------------- */
+
+static uint64_t get_longest(Client *c, const char *unit, uint64_t window) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = get(c, unit, window);
+
+        return sd_json_variant_unsigned(BY_PATH(v, "parameters", "requests", "server", "latency", "max"));
+}
+
+/* The figures of a slice have those of an attached service in it from the attach of the slice on, in the
+ * total, in each window, since a mark and in the history, also when the service is detached. */
+static void test_nested(void) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        _cleanup_client_ Client *c = client_new(0);
+
+        call_succeeds(c, "Attach", "{\"unit\":\"inner.service\",\"probes\":[\"requests\"]}");
+        fake_requests(slot_of("inner.service"), 100, 2 * NSEC_PER_MSEC);
+        pass(NSEC_PER_SEC);
+        call_succeeds(c, "Attach", "{\"unit\":\"outer.slice\",\"probes\":[\"requests\"]}");
+        fake_requests(slot_of("inner.service"), 200, 4 * NSEC_PER_MSEC);
+        fake_requests(slot_of("outer.slice"), 70, 2 * NSEC_PER_MSEC);
+        expect_count_of(c, "inner.service", 0, 300);
+        expect_count_of(c, "outer.slice", 0, 270);
+        expect_count_of(c, "outer.slice", 300 * NSEC_PER_SEC, 270);
+
+        /* Windows that begin long after both attaches */
+        for (unsigned n = 1; n <= 3; n++) {
+                pass(20 * NSEC_PER_SEC);
+                expect_count_of(c, "inner.service", NSEC_PER_SEC, 0);
+                expect_count_of(c, "outer.slice", NSEC_PER_SEC, 0);
+                fake_requests(slot_of("inner.service"), 20, 8 * NSEC_PER_MSEC);
+                fake_requests(slot_of("outer.slice"), 10, 2 * NSEC_PER_MSEC);
+                expect_count_of(c, "inner.service", NSEC_PER_SEC, 20);
+                expect_count_of(c, "outer.slice", NSEC_PER_SEC, 30);
+                expect_count_of(c, "outer.slice", 0, 270 + 30 * n);
+                check(get_longest(c, "outer.slice", NSEC_PER_SEC) ==
+                      get_longest(c, "inner.service", NSEC_PER_SEC));
+        }
+
+        call_succeeds(c, "Mark", "{\"unit\":\"outer.slice\"}");
+        next_step();
+        fake_requests(slot_of("inner.service"), 40, 2 * NSEC_PER_MSEC);
+        call_succeeds(c, "Detach", "{\"unit\":\"inner.service\"}");
+        fake_requests(slot_of("outer.slice"), 5, 2 * NSEC_PER_MSEC);
+        call_succeeds(c, "Attach", "{\"unit\":\"inner.service\",\"probes\":[\"requests\"]}");
+        fake_requests(slot_of("inner.service"), 10, 2 * NSEC_PER_MSEC);
+        expect_count_of(c, "inner.service", 0, 10);
+        expect_count_of(c, "outer.slice", 0, 270 + 90 + 55);
+        v = client_call(c, "Get", "{\"unit\":\"outer.slice\",\"sinceMark\":true}");
+        check(sd_json_variant_unsigned(BY_PATH(v, "parameters", "requests", "server", "count")) == 55);
+        next_step();
+        check(history_count(c, "inner.service") == 10);
+        check(history_count(c, "outer.slice") == 270 + 90 + 55);
+
+        /* Also of a daemon that has started anew */
+        c = client_free(c);
+        daemon_stop();
+        daemon_start();
+        c = client_new(0);
+        expect_count_of(c, "inner.service", 0, 10);
+        expect_count_of(c, "outer.slice", 0, 270 + 90 + 55);
+        fake_requests(slot_of("inner.service"), 1, 2 * NSEC_PER_MSEC);
+        expect_count_of(c, "outer.slice", 0, 270 + 90 + 56);
+        call_succeeds(c, "Detach", "{\"unit\":\"inner.service\"}");
+        expect_count_of(c, "outer.slice", 0, 270 + 90 + 56);
+        check(fake_count_maps() > 1);
+        /* What it has counted is in no window any more, and in the total all the same */
+        pass(700 * NSEC_PER_SEC);
+        check(fake_count_maps() == 1);
+        expect_count_of(c, "outer.slice", 300 * NSEC_PER_SEC, 0);
+        expect_count_of(c, "outer.slice", 0, 270 + 90 + 56);
+        call_succeeds(c, "Detach", "{\"unit\":\"outer.slice\"}");
+        check(fake_count_maps() == 0);
+}
+
 int main(int argc, char **argv) {
         _cleanup_free_ char *state = NULL;
 
@@ -510,6 +592,7 @@ int main(int argc, char **argv) {
         test_steps();
         test_in_flight_at_the_end();
         test_broken_history();
+        test_nested();
 
         daemon_stop();
         sd_event_unref(event);
