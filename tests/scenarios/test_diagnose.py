@@ -1114,35 +1114,13 @@ def states(u):
     return sorted(t["state"] for t in scenario.varlink("Threads", unit=u.name)["threads"])
 
 
-def idle_behind(kind):
-    u = takes_turns(kind)
-    wait_for("one process waits in accept(), two are idle", lambda: states(u) == ["park", "park", "socket"])
-    yield u
-
-
 @case(quiet="light")
 def idle_behind_a_file_lock():
-    yield from idle_behind("flock")
-
-
-@case(quiet="light")
-def idle_behind_a_posix_lock():
-    yield from idle_behind("fcntl")
-
-
-@case(quiet="light")
-def idle_behind_a_mutex():
-    yield from idle_behind("futex")
-
-
-@case(quiet="light")
-def idle_behind_a_robust_mutex():
-    yield from idle_behind("robust")
-
-
-@case(quiet="light")
-def idle_behind_a_semaphore():
-    yield from idle_behind("semaphore")
+    """The states of processes behind the other kinds of locks are in turns_beside_a_lock(), and what states say is in
+    test-diagnosis."""
+    u = takes_turns("flock")
+    wait_for("one process waits in accept(), two are idle", lambda: states(u) == ["park", "park", "socket"])
+    yield u
 
 
 KINDS = ("flock", "fcntl", "futex", "robust", "semaphore")

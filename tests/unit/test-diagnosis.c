@@ -119,6 +119,12 @@ static void test_nothing(void) {
         e.now.threads[QOS_STATE_RUN_QUEUE] = 0.03;
         nothing(&e);
 
+        /* Processes that accept connections in turns, of which one has its turn */
+        e.now.threads[QOS_STATE_POLL] = 0;
+        e.now.threads[QOS_STATE_PARK] = 2;
+        e.now.threads[QOS_STATE_SOCKET] = 1;
+        nothing(&e);
+
         /* A proxy that waits for a backend for half a millisecond */
         e = evidence();
         set_times(&e.now, 20 * US, 600 * US);
