@@ -355,10 +355,10 @@ def units_that_had_the_cpu_and_are_gone():
     two = Unit(f"/bin/sh -c 'd=/sys/fs/cgroup/system.slice/$$1; {groups}' sh %n", name=unit_name("two"), type="exec",
                settings="CPUAffinity=0\nDelegate=yes").start()
 
-    def waited():
-        return varlink("Get", unit=u.name, window=0)["contention"]["time"]["runQueue"]
-    # Resources must not be read before the units have ended
-    wait_for("it has waited for the others", lambda: waited() > 3 * 10**9, timeout=20)
+    def had(other):
+        return int(scenario.unit_property(other.name, "CPUUsageNSec"))
+    # Others may have had this CPU as well. Resources must not be read before the units have ended
+    wait_for("it has waited for both", lambda: had(gone) > 10**9 and had(two) > 10**9, timeout=20)
     gone.stop()
     two.stop()
     rows = turns_of(u)
