@@ -34,7 +34,7 @@ static FakeUnit units[] = {
         {}
 };
 
-/* ---- what the client saw ------------------------------------------------------------------------------ */
+/* ---- signals that the client received ----------------------------------------------------------------- */
 
 #define SIGNALS_MAX 64
 
@@ -171,7 +171,7 @@ static sd_bus_message* get_all(const char *path, const char *interface) {
         return reply;
 }
 
-/* Steps to a key of a{sv}; the message stands before the variant then. */
+/* Positions the message at the variant of a key of a{sv}. */
 static bool find_key(sd_bus_message *m, const char *key) {
         const char *name;
 
@@ -212,7 +212,7 @@ static void attach(const char *name, const char *expected_path) {
         check(streq(path, expected_path));
 }
 
-/* Whatever was sent before is here when this returns: there is one connection. */
+/* Waits until all messages sent before have arrived: there is one connection. */
 static void settle(void) {
         sd_bus_message_unref(test_call(client, "/org/qosd1", "org.freedesktop.DBus.Peer", "Ping", NULL,
                                        NULL));
@@ -246,7 +246,7 @@ static void test_attach(void) {
 
         check(get_n_units() == 0);
         settle();
-        check(pid1.subscribed); /* unit files may be read anew */
+        check(pid1.subscribed); /* unit files may be reloaded */
 
         attach("a", "/org/qosd1/unit/a_2eservice");
         settle();
@@ -254,9 +254,9 @@ static void test_attach(void) {
         check(pid1.subscribed);
         expect_signal("UnitAttached", "a.service");
         expect_signal("InterfacesAdded", "/org/qosd1/unit/a_2eservice");
-        check(count_signals("PropertiesChanged", NULL) == 0); /* nobody subscribed */
+        check(count_signals("PropertiesChanged", NULL) == 0); /* no subscriber */
 
-        /* The same hold again, by other names */
+        /* The same hold again, by aliases */
         attach("a.service", "/org/qosd1/unit/a_2eservice");
         attach("alias", "/org/qosd1/unit/a_2eservice");
         check(get_n_units() == 1);
@@ -276,10 +276,10 @@ static void test_attach(void) {
         check(streq(name, "a.service") && streq(group, "/system.slice/a.service") && streq(state, "active"));
         check(since == manager->units.slots[0]->attached_since / NSEC_PER_USEC && since < UINT64_C(1) << 53);
         check(streq(probe, "requests") && streq(second, "cpu"));
-        check(startswith(degraded, "requests: ")); /* it could not be loaded */
+        check(startswith(degraded, "requests: ")); /* could not be loaded */
         check(streq(path, "/org/qosd1/unit/a_2eservice"));
 
-        /* The same hold with options, and by the old method it has none */
+        /* The same hold with options; the old method removes them */
         sd_bus_message_unref(reply);
         reply = call("AttachUnitWithOptions", "sa{sv}", "a", 3, "duration_nsec", "t", UINT64_C(0), "probes",
                      "as", 1, "requests",
@@ -313,7 +313,7 @@ static void test_objects(void) {
         }
         check(n == 3);
 
-        /* One object per unit: neither aliases nor short names have one, nor has what is not attached */
+        /* There is one object per unit: none for aliases, short names and units that are not attached */
         check(!test_call(client, "/org/qosd1/unit/a", PROPERTIES, "GetAll", &error, "s", "org.qosd1.Unit"));
         check(!test_call(client, "/org/qosd1/unit/alias_2eservice", PROPERTIES, "GetAll", &error, "s",
                          "org.qosd1.Unit"));
@@ -364,7 +364,7 @@ static double get_real(const char *interface, const char *property) {
         return d;
 }
 
-/* The overview of a unit of which nothing is known. */
+/* The overview of a unit without any metrics. */
 static void test_overview(void) {
         static const char *const path = "/org/qosd1/unit/a_2eservice";
 
@@ -377,7 +377,7 @@ static void test_overview(void) {
         expect_text("Verdict", "unknown");
 }
 
-/* The probe could not be loaded: all is absent, nothing is 0. */
+/* The probe could not be loaded: all metrics are absent, none is 0. */
 static void test_absent(void) {
         static const char *const always[] = {
                 "unit", "controlGroup", "activeState", "attachedSince", "seq", "timestamp", "window",
@@ -440,7 +440,7 @@ static void test_errors(void) {
                              UINT64_C(0));
         }
 
-        /* 255 bytes are a name, 256 are not */
+        /* 255 bytes are a valid name, 256 are not */
         memset(longest, 'a', sizeof(longest));
         strcpy(longest + 255 - strlen(".service"), ".service");
         expect_error("org.qosd1.Error.NoSuchUnit", "AttachUnit", "sastb", longest, 0, UINT64_C(0), 0);
@@ -473,7 +473,7 @@ static void test_errors(void) {
         expect_error("org.qosd1.Error.InvalidExclude", "AttachUnitWithOptions", "sa{sv}", "a", 1, "exclude",
                      "as", 1, "redis:");
         expect_error(invalid_args, "AttachUnitWithOptions", "sa{sv}", "a", 1, "excludes", "as", 0);
-        /* The same one again and again, of which one is kept */
+        /* Repetitions, of which one is kept */
         expect_error(invalid_args, "AttachUnitWithOptions", "sa{sv}", "a", 1, "exclude", "as", 65, PORTS_16,
                      PORTS_16, PORTS_16, PORTS_16, "port:1");
         expect_error(invalid_args, "AttachUnitWithOptions", "sa{sv}", "a", 1, "exclude", "s", "port:1");
@@ -506,7 +506,7 @@ static void test_errors(void) {
         expect_error(invalid_args, "Subscribe", "b", 1);
         expect_error(SD_BUS_ERROR_UNKNOWN_METHOD, "Nonsense", NULL);
 
-        /* More words than anybody needs */
+        /* More words than allowed */
         {
                 _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
                 _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
@@ -523,13 +523,13 @@ static void test_errors(void) {
                 check(sd_bus_error_has_name(&error, invalid_args));
         }
 
-        /* It has not changed anything */
+        /* The invalid calls have changed nothing */
         check(get_n_units() == 3);
         settle();
         check(n_signals == 0);
 }
 
-/* Nobody but root, without polkit. */
+/* Other users are denied without polkit. */
 static void test_other_user(void) {
         sd_bus *other_daemon_side, *other;
         BusServer *server;
@@ -543,11 +543,11 @@ static void test_other_user(void) {
         expect_error_on(other, SD_BUS_ERROR_ACCESS_DENIED, "AttachUnit", "sastb", "b", 0, UINT64_C(0), 0);
         expect_error_on(other, SD_BUS_ERROR_ACCESS_DENIED, "AttachUnit", "sastb", "b", 0, UINT64_C(0), 1);
         expect_error_on(other, SD_BUS_ERROR_ACCESS_DENIED, "DetachUnit", "sb", "a", 0);
-        /* No query for what cannot be done anyway */
+        /* polkit is not queried for calls that fail anyway */
         expect_error_on(other, "org.qosd1.Error.InvalidUnitName", "AttachUnit", "sastb", "a b", 0,
                         UINT64_C(0), 0);
         expect_error_on(other, "org.qosd1.Error.NotAttached", "DetachUnit", "sb", "zzz", 0);
-        /* Reading is for everybody */
+        /* Reading needs no privileges */
         sd_bus_message_unref(test_call(other, "/org/qosd1", MANAGER, "Snapshot", NULL, "st", "a",
                                        UINT64_C(0)));
         sd_bus_message_unref(test_call(other, "/org/qosd1", MANAGER, "Subscribe", NULL, NULL));
@@ -574,7 +574,7 @@ static void test_subscribe(void) {
         call_void("Subscribe", NULL);
         expect_error("org.qosd1.Error.AlreadySubscribed", "Subscribe", NULL);
 
-        /* What changed, and nothing else */
+        /* Only what has changed */
         units[0].active_state = "inactive";
         fake_service_manager_changed(&pid1, "a.service");
         test_wait(event, count_signals("PropertiesChanged", NULL) > 0);
@@ -591,7 +591,7 @@ static void test_subscribe(void) {
         expect_signal("PropertiesChanged", "org.qosd1.Unit Holds");
         signals_forget();
 
-        /* One in it, and it alone */
+        /* A descendant, and only the property that lists it */
         attach("inner", "/org/qosd1/unit/inner_2eservice");
         settle();
         expect_signal("PropertiesChanged", "org.qosd1.Unit DescendantUnits");
@@ -610,7 +610,7 @@ static void test_subscribe(void) {
         expect_signal("PropertiesChanged", "org.qosd1.Unit DescendantUnits");
         signals_forget();
 
-        /* Figures, where nothing but the covered time moves: those of the others stay silent */
+        /* With constant metrics only the covered time changes: the other interfaces emit no signal */
         check(clock_gettime(CLOCK_MONOTONIC, &now) >= 0);
         ns = (uint64_t) now.tv_sec * NSEC_PER_SEC + now.tv_nsec;
         u->view = calloc(1, sizeof(struct qos_unit_map));
@@ -627,8 +627,8 @@ static void test_subscribe(void) {
         }
         signals_forget();
 
-        /* A client that reads in between and then sees another value needs a signal, even if that is the
-         * value sent last */
+        /* If a client reads another value in between, a signal is needed even if the value equals the last
+         * one sent */
         {
                 uint64_t before = manager->config.default_window_nsec;
 
@@ -670,7 +670,7 @@ static void test_detach(void) {
         expect_signal("PropertiesChanged", "org.qosd1.Manager NUnits");
         expect_error("org.qosd1.Error.NotAttached", "DetachUnit", "sb", "a", 0);
 
-        /* By itself, after a time */
+        /* Expires after its duration */
         call_void("AttachUnit", "sastb", "b", 1, "requests", UINT64_C(1), 0);
         test_wait(event, manager->units.n == 1);
         call_void("Unsubscribe", NULL);
@@ -688,7 +688,7 @@ static void test_lease(void) {
         check(get_n_units() == 1);
         expect_error("org.qosd1.Error.NotAttached", "DetachUnit", "sb", "a", 1);
 
-        /* Two holds: the unit stays until the last goes */
+        /* Two holds: the unit is detached with the last one */
         call_void("AttachUnit", "sastb", "a", 0, UINT64_C(0), 1);
         call_void("AttachUnit", "sastb", "a", 0, UINT64_C(0), 0);
         call_void("DetachUnit", "sb", "a", 1);
@@ -725,11 +725,12 @@ static void test_log_control(void) {
         check(sd_bus_error_has_name(&error, SD_BUS_ERROR_INVALID_ARGS));
 }
 
-/* The connection ends: leases go, what the administrator attached stays, and nothing is called any more. */
+/* When the connection ends, leases are dropped, holds of the administrator are kept, and no handler is
+ * called any more. */
 static void test_disconnect(void) {
-        check(manager->units.n == 2); /* c@1 of the administrator, a of the lease */
+        check(manager->units.n == 2); /* c@1 is held by the administrator, a by the lease */
         call_void("Subscribe", NULL);
-        /* One without a reply */
+        /* A call without a reply */
         check(sd_bus_call_method_async(client, NULL, "org.qosd1", "/org/qosd1", MANAGER, "AttachUnit", NULL,
                                        NULL,
                                        "sastb", "b", 0, UINT64_C(0), 1) >= 0);

@@ -115,10 +115,10 @@ static int attach(sd_event *event, Manager *m, const char *name) {
 
 int main(int argc, char **argv) {
         FakeUnit units[] = {
-                /* Nothing but its own name */
+                /* Only its own name */
                 { .id = "plain.service", .active_state = "active", .sub_state = "running",
                   .slice = "system.slice" },
-                /* Its socket, another one, and one that is another service's as well */
+                /* Its socket, another one, and one shared with another service */
                 { .id = "a.service", .active_state = "inactive", .sub_state = "dead", .slice =
                   "system.slice",
                   .triggered_by = { "b.socket", "a.timer", "shared.socket" } },
@@ -133,7 +133,7 @@ int main(int argc, char **argv) {
                 { .id = "shared.socket", .active_state = "active", .sub_state = "listening",
                   .slice = "system.slice",
                   .triggers = { "other.service", "a.service" }, .listen = { { "Stream", "0.0.0.0:82" } } },
-                /* A socket of the same name that starts something else, and one that accepts by itself */
+                /* A socket of the same name that activates another service, and one with Accept=yes */
                 { .id = "c.service", .active_state = "active", .sub_state = "running", .slice =
                   "system.slice" },
                 { .id = "c.socket", .active_state = "active", .sub_state = "listening",
@@ -150,7 +150,7 @@ int main(int argc, char **argv) {
                   "system.slice", .accept = true },
                 { .id = "e@0.service", .active_state = "inactive", .sub_state = "dead",
                   .slice = "of-it.slice" },
-                /* Its instances cannot be found */
+                /* Its instances cannot be listed */
                 { .id = "f.socket", .active_state = "inactive", .sub_state = "dead", .slice =
                   "system.slice", .accept = true },
                 {}
@@ -184,7 +184,7 @@ int main(int argc, char **argv) {
         check(a.listen[1].port == 80 && a.listen[1].family == AF_INET6);
         check(a.listen[2].port == 81);
         check(a.listen[3].port == 82);
-        /* The group of a socket that starts two services is neither's */
+        /* The control group of a socket that activates two services belongs to neither */
         check(streq(a.groups, "/system.slice/a.socket /elsewhere/b.socket"));
         answer_done(&a);
 
@@ -206,7 +206,7 @@ int main(int argc, char **argv) {
         check(a.accept && isempty(a.instances));
         answer_done(&a);
 
-        /* More than are queried at a time, one of which is cancelled before its turn */
+        /* More than the limit of concurrent queries; one is cancelled while it waits */
         for (size_t i = 0; i < ELEMENTSOF(many); i++)
                 check(service_manager_load(m->service_manager, i % 2 ? "a.service" : "plain.service",
                                            on_loaded, many + i, calls + i) >= 0);
@@ -218,19 +218,19 @@ int main(int argc, char **argv) {
                 answer_done(many + i);
         }
 
-        /* Not the socket serves, unless it stands for its instances */
+        /* The socket unit serves only if it stands for its instances */
         check(attach(event, m, "a.socket") == 2);
         check(attach(event, m, "d.socket") == 1);
         check(attach(event, m, "d@0.service") == 1);
         check(attach(event, m, "a.service") == 1);
         check(m->units.n == 3);
-        /* An instance belongs to its socket, the control group of which is elsewhere */
+        /* An instance belongs to its socket, whose control group is elsewhere */
         check(unit_find_ancestor(manager_get_unit(m, "d@0.service", NULL)) == manager_get_unit(m, "d.socket",
                         NULL));
         check(!unit_find_ancestor(manager_get_unit(m, "d.socket", NULL)));
         check(!unit_find_ancestor(manager_get_unit(m, "a.service", NULL)));
 
-        /* The end, during a query to PID 1 */
+        /* Shutdown during a query to PID 1 */
         fake_service_manager_changed(&pid1, "a.service");
         test_wait(event, manager_get_unit(m, "a.service", NULL)->refresh);
         manager_free(m);

@@ -24,7 +24,7 @@ static void state_write(const char *text) {
         check(f && fputs(text, f) >= 0 && fflush(f) == 0);
 }
 
-/* Starts with what is there. complaint: what the one line of complaint has in it, NULL for none. */
+/* Starts with the file. complaint: part of the one warning that is expected; NULL: none. */
 static Manager* state_restore(sd_event *event, const char *complaint) {
         _cleanup_close_ int before = dup(STDERR_FILENO),
                 fd = open(log_path, O_WRONLY|O_CREAT|O_TRUNC|O_CLOEXEC, 0600);
@@ -68,7 +68,7 @@ static Unit* find(Manager *m, const char *name) {
 #define GOOD ENTRY("good.service", "/system.slice/good.service", "200", HOLD)
 #define STATE(units) "{\"generation\":5,\"units\":[" units "]}"
 
-/* The good one stays, the other is named. */
+/* The valid entry is restored, the other one is named in the log. */
 static void test_entries(sd_event *event) {
         static const struct {
                 const char *text, *complaint;
@@ -117,7 +117,7 @@ static void test_entries(sd_event *event) {
         }
 }
 
-/* What is no state at all: it begins with nothing, and can attach. */
+/* Files without a state: the daemon starts with no units. */
 static void test_files(sd_event *event) {
         static const struct {
                 const char *text, *complaint;
@@ -150,7 +150,7 @@ static void test_files(sd_event *event) {
         check(rmdir(path) >= 0);
 }
 
-/* What was written by a newer version that knows more. */
+/* A file of a newer version, with unknown fields. */
 static void test_newer(sd_event *event) {
         Manager *m;
         Unit *u;
@@ -176,7 +176,7 @@ static void test_newer(sd_event *event) {
         check(threshold_next(u, NULL) && !threshold_next(u, threshold_next(u, NULL)));
         check(streq(threshold_next(u, NULL)->rule.name, "busy"));
 
-        /* What it has written itself it reads */
+        /* Its own file is read without a warning */
         manager_save(m);
         manager_free(m);
         m = state_restore(event, NULL);
@@ -196,7 +196,7 @@ static char* file_read(const char *name) {
         return text;
 }
 
-/* What does not fit on the disk leaves what was there before. */
+/* If the file cannot be written, the previous one is kept. */
 static void test_full(sd_event *event) {
         struct rlimit before, small;
         _cleanup_free_ char *text = NULL;
@@ -210,7 +210,7 @@ static void test_full(sd_event *event) {
 
         check(getrlimit(RLIMIT_FSIZE, &before) >= 0);
         small = (struct rlimit) { .rlim_cur = 32, .rlim_max = before.rlim_max };
-        /* The error instead of the signal */
+        /* EFBIG instead of the signal */
         check(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
         check(setrlimit(RLIMIT_FSIZE, &small) >= 0);
         m->units.generation++;
@@ -226,7 +226,7 @@ static void test_full(sd_event *event) {
         manager_free(m);
 }
 
-/* An owner releases its own hold, and the probes of it; the administrator's hold stays. */
+/* An owner drops its own hold and its probes; the hold of the administrator is kept. */
 static void test_detach(sd_event *event) {
         Manager *m;
         Unit *u;
@@ -255,8 +255,8 @@ static int see_step(const HistoryStep *s, void *userdata) {
         return 0;
 }
 
-/* Programs and history of a version before: holds and thresholds stay, the history begins anew, and both is
- * reported. */
+/* Programs and history of an older version: holds and thresholds are kept, the history begins anew, and both
+ * are logged. */
 static void test_upgrade(sd_event *event) {
         _cleanup_free_ char *history_path = NULL;
 
@@ -282,7 +282,7 @@ static void test_upgrade(sd_event *event) {
                                   "\"totalBefore\":4,\"uid\":0}]")
                             "]}");
 
-                /* A file of which only the version is another */
+                /* A file that differs in the version only */
                 check(history_new(&h) >= 0);
                 check(history_put(h, &(HistoryStep) { .index = 8, .covered = 1 }) >= 0);
                 check(history_serialize(h, 1, (void**) &data, &size) >= 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Entries for a journal that does not read: the daemon never waits, they are in order, and losses are
+/* Entries for a journal that does not read: the daemon never waits, entries keep their order, and losses are
  * reported. */
 
 #include <inttypes.h>
@@ -30,8 +30,8 @@ static void send_number(Journal *j, unsigned n, const char *more) {
         journal_send(j, (const char*[]) { "MESSAGE=two\nlines", number }, 2, more);
 }
 
-/* Reads what has come by now, and all that waits. Returns the number of entries from next on; lost: what the
- * last one says. */
+/* Reads all pending entries. Returns the number of entries from next on. lost: number of losses reported by
+ * the last one. */
 static unsigned read_all(sd_event *event, int fd, unsigned *with_more, uint64_t *ret_lost) {
         static const char begin[] = "MESSAGE\n\x09\0\0\0\0\0\0\0two\nlines\nN=";
         char buffer[LONG_SIZE + 256];
@@ -76,7 +76,7 @@ int main(void) {
         (void) snprintf(path, sizeof(path), "%s/socket", directory);
         check(sd_event_new(&event) >= 0 && journal_new(event, path, &j) >= 0);
 
-        /* Nobody is there */
+        /* No socket */
         send_number(j, ++number, NULL);
         check(journal_get_lost(j) == 1);
 
@@ -85,7 +85,7 @@ int main(void) {
         check(read_all(event, fd, &with_more, &lost) == 1 && with_more == 1 && lost == 1 &&
               journal_get_lost(j) == 0);
 
-        /* It does not read: what fits is kept, first without what is long */
+        /* It does not read: entries are kept up to the limit, and beyond a lower one without long fields */
         while (journal_get_lost(j) == 0)
                 send_number(j, ++number, more);
         for (unsigned i = 0; i < 9; i++)
@@ -96,14 +96,14 @@ int main(void) {
         check(n == number - 2 - 10 && lost == 10 && journal_get_lost(j) == 0);
         check(with_more >= JOURNAL_QUEUE_LONG_MAX / LONG_SIZE && with_more < n);
 
-        /* It is restarted, and the socket with it */
+        /* It is restarted, with a new socket */
         (void) close(fd);
         check(unlink(path) >= 0);
         fd = journal_listen(path);
         send_number(j, ++number, more);
         check(read_all(event, fd, &with_more, &lost) == 1 && journal_get_lost(j) == 0);
 
-        /* What waits goes with it */
+        /* Pending entries are lost with the socket */
         for (unsigned i = 0; i < 1000; i++)
                 send_number(j, ++number, more);
         journal_free(j);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The catalogue: every field of a reading has exactly one entry, and what is absent stays absent. */
+/* The metric table: every field of a reading has exactly one metric, and absent fields stay absent. */
 
 #include <ctype.h>
 #include <math.h>
@@ -50,7 +50,7 @@ static void test_table(void) {
                 for (size_t k = 0; k < size; k++)
                         check(covered[m->offset + k]++ == 0); /* no field twice */
 
-                /* No name may be both a value and an object of the JSON */
+                /* No name is both a value and an object in JSON */
                 for (size_t k = 0; k < metric_table_size; k++) {
                         const char *rest = startswith(metric_table[k].name, m->name);
 
@@ -58,8 +58,8 @@ static void test_table(void) {
                 }
         }
 
-        /* No field forgotten: what is not covered is the padding after the two fields that are no 64 bits
-         * wide, and what arrays have for that of an enumeration which has no figures */
+        /* Each field has a metric. The rest is padding after the two fields that are smaller than 64 bits,
+         * and elements of arrays for values of an enumeration without a metric */
         for (size_t i = 0; i < sizeof(Metrics); i++) {
                 bool hole = (i >= offsetof(Metrics, requests.quality) + sizeof(Quality) &&
                              i < offsetof(Metrics, requests.server)) ||
@@ -94,7 +94,7 @@ static void test_values(void) {
         /* 0 is a value */
         check(metric_get_integer(count, &values, &n) && n == 0);
         check(metric_get_real(rate, &values, &d) && d < 1e-9);
-        /* and QUALITY_ABSENT is none */
+        /* QUALITY_ABSENT is none */
         check(!metric_get_string(quality, &values, &s));
 
         values.requests.server.count = ABSENT - 1;

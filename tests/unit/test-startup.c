@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* That we are ready is said once: when we are, or when we would be waited for too long. */
+/* Readiness is reported once: when it is reached, or when the ordering timeout is near. */
 
 #include <errno.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ int main(void) {
         check(bind(fd, (struct sockaddr*) &sa, l) >= 0);
         check(setenv("NOTIFY_SOCKET", path, 1) >= 0);
 
-        /* Nothing happens, and it comes all the same; a hang is ended by the test's limit */
+        /* It is reported although nothing happens; the timeout of the test ends a hang */
         check(ready_watch(1) >= 0);
         n = recv(fd, buf, sizeof(buf), 0);
         check(n == (ssize_t) strlen("READY=1") && memcmp(buf, "READY=1", (size_t) n) == 0);

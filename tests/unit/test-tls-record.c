@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Records of TLS (bpf/protocols/tls-record.h): handshakes as they go over the wire, cut in every place. */
+/* Parser of TLS records (bpf/protocols/tls-record.h): handshakes as on the wire, split at every position. */
 
 #include "check.h"
 #include "util.h"
@@ -11,7 +11,7 @@ typedef struct Record {
         bool out;
         uint8_t type;
         uint16_t length;
-        bool application;       /* what shall become of it */
+        bool application;       /* expected classification */
 } Record;
 
 #define SAYS(type, length) { false, type, length, false }
@@ -36,23 +36,23 @@ static const Record tls13[] = {
                 SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_HANDSHAKE, 40),
         HEARS(TLS_HANDSHAKE, 202), HEARS(TLS_CHANGE_CIPHER, 1), HEARS(TLS_HANDSHAKE, 40), ASKS(53),
         ANSWERS(100), ASKS(1), SAYS(TLS_ALERT, 26), HEARS(TLS_ALERT, 26),
-}, again[] = { /* the client has to send its ClientHello again */
+}, again[] = { /* HelloRetryRequest: the client sends a second ClientHello */
         SAYS(TLS_HANDSHAKE, 1528), HEARS(TLS_HANDSHAKE, 88), HEARS(TLS_CHANGE_CIPHER, 1),
                 SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_HANDSHAKE, 146),
         HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 2048), SAYS(TLS_APPLICATION, 69), ASKS(200),
         ANSWERS(300),
-}, packed[] = { /* a certificate, its proof and Finished in one record */
+}, packed[] = { /* certificate, CertificateVerify and Finished of the client in one record */
         SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_CHANGE_CIPHER, 1),
                 HEARS(TLS_APPLICATION, 32), HEARS(TLS_APPLICATION, 2048),
         SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_APPLICATION, 1540), HEARS(TLS_APPLICATION, 255), ASKS(200),
         ANSWERS(300), ASKS(53), ANSWERS(300),
-}, unusual[] = { /* a Finished of a length that is not known */
+}, unusual[] = { /* Finished of an unknown length */
         SAYS(TLS_HANDSHAKE, 512), SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_APPLICATION, 90),
                 SAYS(TLS_APPLICATION, 91), SAYS(TLS_APPLICATION, 92),
         SAYS(TLS_APPLICATION, 93), ASKS(94),
 };
 
-/* Takes the bytes of a record, at most piece at a time, and says what there was in them. */
+/* Parses a record in pieces of this size. Returns the union of the steps' results. */
 static unsigned take(struct tls *t, const Record *r, size_t piece) {
         uint8_t bytes[5 + TLS_RECORD_MAX] = { r->type, 3, 3, r->length >> 8, r->length & 0xff };
         size_t at = 0, n = 5 + r->length;
@@ -99,7 +99,7 @@ static uint64_t header_of(unsigned type, unsigned version, unsigned length) {
                (uint64_t) (length & 0xff) << 32;
 }
 
-/* Alone in its segment, sealed or not. */
+/* Records alone in a segment, encrypted or not. */
 static void test_farewell(void) {
         check(tls_is_farewell(header_of(TLS_ALERT, 0x0303, 26), 31) &&
               tls_is_farewell(header_of(TLS_ALERT, 0x0103, 2), 7));
@@ -111,7 +111,7 @@ static void test_farewell(void) {
         check(!tls_is_farewell(0, 31) && !tls_is_farewell(0, 0));
 }
 
-/* What a server sends alone in a segment. */
+/* Records that a server sends alone in a segment. */
 static void test_alert_of_server(void) {
         for (unsigned level = 0; level < 4; level++)
                 check(tls_alert_of_server(header_of(TLS_ALERT, 0x0303, 2) | (uint64_t) level << 40, 7) ==
@@ -131,7 +131,7 @@ static void test_is_finished(void) {
         check(tls_is_finished(changed, header_of(TLS_APPLICATION, 0x0303, 53), 64));
         check(tls_is_finished(changed, header_of(TLS_APPLICATION, 0x0303, 69), 80));
         check(tls_is_finished(changed, header_of(TLS_HANDSHAKE, 0x0303, 40), 51));
-        /* A request of that size, one behind it, other messages of the handshake, and other protocols */
+        /* A request of that size, data behind it, other messages of the handshake, and other protocols */
         check(!tls_is_finished(header_of(TLS_APPLICATION, 0x0303, 53), 0, 58));
         check(!tls_is_finished(changed, header_of(TLS_APPLICATION, 0x0303, 54), 65));
         check(!tls_is_finished(changed, header_of(TLS_APPLICATION, 0x0303, 69), 180));
@@ -140,7 +140,7 @@ static void test_is_finished(void) {
         check(!tls_is_finished(changed, 0, 6) && !tls_is_finished(0, 0, 64) && !tls_is_finished(0, 0, 0));
 }
 
-/* In the middle of another protocol, all of it or its header alone. */
+/* Amid another protocol: the whole record, or its header alone. */
 static void test_greeting(void) {
         uint64_t header = header_of(TLS_HANDSHAKE, 0x0103, 512);
 
@@ -167,7 +167,7 @@ static void test_lost(void) {
         }
 }
 
-/* What is spoken, by the length of what a server of TLS 1.3 says first under its seal. */
+/* The application protocol, by the length of the first encrypted record of a TLS 1.3 server. */
 static void test_http2(void) {
         static const struct {
                 uint16_t length;
@@ -191,7 +191,7 @@ static void test_http2(void) {
         }
 }
 
-/* Frames that only keep a connection of HTTP/2 alive are no request. */
+/* Frames that keep a connection of HTTP/2 alive are no request. */
 static void test_http2_control(void) {
         const Record greeting[] = {
                 SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_CHANGE_CIPHER, 1),
@@ -215,7 +215,7 @@ static void test_http2_control(void) {
         }
 }
 
-/* The extensions of a ClientHello, with their length in front. */
+/* Extensions of a ClientHello, preceded by their length. */
 static bool offers_http2(const char *bytes, size_t n) {
         struct tls_offer o = { .at = 2, .end = n };
 
@@ -235,15 +235,15 @@ static bool offers_http2(const char *bytes, size_t n) {
 static void test_offer(void) {
         char many[2 + 4 * 2 * TLS_OFFER_STEPS_MAX] = {};
 
-        /* None; an empty one in front of it; the only name, the last of two, the first of two, not the last
-         * extension */
+        /* No ALPN; an empty one; the protocol as the only name, the last of two, the first of two, and in an
+         * extension that is not the last */
         check(!OFFER("\0\5" "\0\xb\0\1\0"));
         check(!OFFER("\0\x14" "\0\x17\0\0" "\0\x10\0\xb\0\x9\x8http/1.1" "\0\x2d\0\0"));
         check(OFFER("\0\x9" "\0\x10\0\5\0\3\2h2"));
         check(OFFER("\0\x16" "\0\x17\0\0" "\0\x10\0\xe\0\xc\x8http/1.1\2h2"));
         check(OFFER("\0\x16" "\0\x10\0\xe\0\xc\2h2\x8http/1.1" "\0\x2d\0\0"));
         check(!OFFER("\0\xe" "\0\x10\0\6\0\4\3h2c" "\0\x2d\0\0"));
-        /* Encrypted ClientHello; one that is cut; more extensions than are looked at */
+        /* Encrypted ClientHello; a truncated one; more extensions than the limit */
         check(OFFER("\0\6" "\xfe\xd\0\2xx"));
         check(OFFER("\0\6" "\0\x17\0\3xx"));
         check(offers_http2(many, sizeof(many)));
@@ -252,7 +252,7 @@ static void test_offer(void) {
 static const Record handshake12[] = {
         SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 3000), SAYS(TLS_HANDSHAKE, 37),
                 SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_HANDSHAKE, 40),
-}, handshake13[] = { /* too short to name what is spoken */
+}, handshake13[] = { /* too short to contain ALPN */
         SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 27),
                 HEARS(TLS_APPLICATION, 2048), SAYS(TLS_CHANGE_CIPHER, 1),
         SAYS(TLS_APPLICATION, 69),
@@ -260,18 +260,18 @@ static const Record handshake12[] = {
         SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 38),
                 HEARS(TLS_APPLICATION, 2048), SAYS(TLS_CHANGE_CIPHER, 1),
         SAYS(TLS_APPLICATION, 69),
-}, padded13[] = { /* four records that may be the client's Finished */
+}, padded13[] = { /* four records each of which may be the client's Finished */
         SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 27),
                 SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_APPLICATION, 256),
         SAYS(TLS_APPLICATION, 256), SAYS(TLS_APPLICATION, 256), SAYS(TLS_APPLICATION, 256),
 };
 
-/* After the handshake the client sends records of these lengths and closes the connection. Is that an
- * error? */
+/* Whether it is an error that the client sends records of these lengths after the handshake and closes the
+ * connection. */
 static bool is_error(const Record *handshake, size_t n, bool plain, bool http2, const uint16_t *said,
                      size_t n_said) {
         struct exchange_effect effect = {};
-        struct tls t = { .plain = plain, .http2 = http2 }; /* as ServerHello says in the clear */
+        struct tls t = { .plain = plain, .http2 = http2 }; /* as sent unencrypted in ServerHello */
         struct exchange x = {};
 
         for (size_t i = 0; i < n; i++)
@@ -291,7 +291,7 @@ static bool is_error(const Record *handshake, size_t n, bool plain, bool http2, 
         is_error(handshake, ELEMENTSOF(handshake), plain, http2, (const uint16_t[]) { __VA_ARGS__ }, \
                  ELEMENTSOF(((const uint16_t[]) { __VA_ARGS__ })))
 
-/* Only a request that is known to be one is an error, whatever the length of its records. */
+/* A close is an error only after data that is certainly a request, whatever the length of its records. */
 static void test_end(void) {
         check(IS_ERROR(handshake12, false, false, 200) && IS_ERROR(handshake13, false, false, 200));
         check(!IS_ERROR(handshake12, false, true, 200));
@@ -308,7 +308,7 @@ static void test_end(void) {
         check(IS_ERROR(named13, true, false, 200) && !IS_ERROR(padded13, true, false, 200));
 }
 
-/* A connection of these records ends. Is it a failed request? It is one once. */
+/* Whether a connection that ends after these records is a failed request, which is reported once. */
 static bool is_failed(const Record *records, size_t n, bool missed) {
         struct tls t = { .greeted = TLS_GREETED_CLIENT, .missed = missed };
         struct exchange_effect effect = {}, second = {}, open = { .unanswered = 3 };
@@ -321,7 +321,7 @@ static bool is_failed(const Record *records, size_t n, bool missed) {
         tls_fail(&t, &effect);
         tls_fail(&t, &second);
         check(effect.unanswered <= 1 && second.unanswered == 0);
-        /* One with a request in flight as well is not one more */
+        /* In addition to a request in flight it is not reported */
         tls_fail(&other, &open);
         check(open.unanswered == 3);
         return effect.unanswered > 0;
@@ -343,12 +343,12 @@ static void test_fail(void) {
                 { unusual,           ELEMENTSOF(unusual) },
         };
 
-        /* Complete handshakes, and what is perhaps one */
+        /* Complete handshakes, and those that may be complete */
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
                 check(!is_failed(table[i].records, table[i].n, false));
         check(!is_failed(packed, 7, false) && !is_failed(unusual, 3, false));
 
-        /* Ended by either side, without a word or with an alert */
+        /* Closed by either side, with an alert or without */
         check(IS_FAILED(false, SAYS(TLS_HANDSHAKE, 512)) && !IS_FAILED(true, SAYS(TLS_HANDSHAKE, 512)));
         check(IS_FAILED(false, SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 88),
                         HEARS(TLS_HANDSHAKE, 2048)));
@@ -358,12 +358,12 @@ static void test_fail(void) {
                         SAYS(TLS_APPLICATION, 19)));
         check(IS_FAILED(true, SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122),
                         HEARS(TLS_APPLICATION, 19)));
-        /* No record behind the greeting of the server, or later */
+        /* Data that is no record, after ServerHello or later */
         check(IS_FAILED(false, SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), SAYS(99, 10)));
         check(IS_FAILED(true, SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122),
                         SAYS(TLS_APPLICATION, 53), ASKS(200), ANSWERS(300), SAYS(99, 10)));
 
-        /* The alert of a server alone; a warning is none */
+        /* An alert of a server alone; a warning is not fatal */
         for (unsigned level = 0; level < 4; level++) {
                 uint64_t alert = header_of(TLS_ALERT, 0x0303, 2) | (uint64_t) level << 40 | 40ULL << 48;
                 struct exchange_effect effect = {};

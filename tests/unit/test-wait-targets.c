@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The rows of what threads wait for: the code that the programs run (bpf/contention/wait-targets.h), against
- * a plain list of waits. */
+/* Rows of wait targets: the code of the programs (bpf/contention/wait-targets.h), compared with a plain list
+ * of waits. */
 
 #include <pthread.h>
 
@@ -45,8 +45,8 @@ static void check_sum(const struct qos_contention_map *c, uint64_t waits, uint64
         check(waits == 0 && nsec == 0);
 }
 
-/* Some that are used all the time, among a hundred times as many that come by once: they have rows, and the
- * sum is exact. */
+/* Some resources are used all the time, among a hundred times as many that are used once: the former have
+ * rows, and the sum is exact. */
 static void test_churn(void) {
         struct qos_contention_map *c = new0(struct qos_contention_map, 1);
         uint64_t waits = 0, nsec = 0;
@@ -100,7 +100,7 @@ static void test_old(void) {
         free(c);
 }
 
-/* Resources that differ in anything are different. */
+/* Resources that differ in any field are different. */
 static void test_equal(void) {
         struct qos_contention_map *c = new0(struct qos_contention_map, 1);
         const struct qos_resource all[] = {
@@ -127,7 +127,7 @@ static void test_equal(void) {
         free(c);
 }
 
-/* A wait whose row is another one's when it ends is in the rest. */
+/* A wait whose row was reassigned meanwhile is added to the rest. */
 static void test_taken(void) {
         struct qos_contention_map *c = new0(struct qos_contention_map, 1);
         struct qos_resource r = futex(8), other = futex(16);
@@ -149,7 +149,7 @@ static void test_taken(void) {
         free(c);
 }
 
-/* A thread that ends every other wait has an entry, however many others there are, and no more waits than
+/* A thread that ends every second wait has an entry, however many others there are, with no more waits than
  * it ended. */
 static void test_wakers(void) {
         struct qos_contention_map *c = new0(struct qos_contention_map, 1);
@@ -169,7 +169,7 @@ static void test_wakers(void) {
         }
         check(most >= 4990 && most <= 5000 && sum <= 10000);
 
-        /* One that is gone makes room for the next, which does all from now on */
+        /* An entry that is no longer used is reassigned to a thread that ends all waits from then on */
         for (uint32_t i = 0; i < 10000; i++)
                 wait_for(c, &r, 1, 2);
         most = 0;
@@ -197,7 +197,7 @@ static void* run(void *data) {
         return NULL;
 }
 
-/* Several at once: nothing is lost. */
+/* Concurrent updates lose nothing. */
 static void test_threads(void) {
         pthread_t threads[THREADS];
 
@@ -211,7 +211,7 @@ static void test_threads(void) {
         free(shared);
 }
 
-/* Of a wait, what was until somebody in the midst of a request ended it: with the row, and gone with it. */
+/* The part of a wait until a thread that processes a request ended it: kept in the row, and lost with it. */
 static void test_held(void) {
         struct qos_contention_map *c = new0(struct qos_contention_map, 1);
         struct qos_resource r = futex(4096), other;
@@ -225,12 +225,12 @@ static void test_held(void) {
         check(resource_end(c, row, r.state | RESOURCE_WOKEN, 30, &w) == 1);
         check(find(c, &r)->blocked_by_requests == 100 && find(c, &r)->nsec == 130 &&
               find(c, &r)->wakers[0].waits == 2);
-        /* Without a row it is a wait like others */
+        /* Without a row it is an ordinary wait */
         check(resource_end(c, 0, r.state | RESOURCE_WOKEN | RESOURCE_BY_REQUEST, 7, &w) == 0);
         check(c->rests[r.state].nsec == 7);
         check_sum(c, 3, 137);
 
-        /* The new owner of the row begins with none */
+        /* The new owner of the row begins without it */
         for (unsigned i = 1; find(c, &r); i++) {
                 other = futex(4096 + i * 64);
                 (void) resource_find(c, &other);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The grid, windows and distributions: the code that the programs run (bpf/core/window-record.h), against
+/* Sub-windows, windows and distributions: the code of the programs (bpf/core/window-record.h), compared with
  * plain arithmetic. */
 
 #include <math.h>
@@ -45,7 +45,7 @@ static uint64_t count_in(const struct qos_unit_map *u, uint64_t now, uint64_t at
         return window_get_count(&r, QOS_LATENCY);
 }
 
-/* Numbers of up to 2000 bits, least significant digit first. */
+/* Integers of up to 2000 bits, least significant digit first. */
 #define DIGIT_BITS 25
 typedef struct Number {
         uint64_t digits[80];
@@ -65,8 +65,8 @@ static void number_multiply(Number *n, uint64_t factor, unsigned times) {
         }
 }
 
-/* Whether a duration is within the upper bound of a bucket of schema 5, as Prometheus defines it: at most
- * 2^(index/32) seconds. Both sides to the power of 32, in whole numbers. */
+/* Whether a duration is within the upper bound of a bucket of schema 5, as defined by Prometheus: at most
+ * 2^(index/32) seconds. Compares the 32nd powers, in integers. */
 static bool within_bucket(uint64_t nsec, int index) {
         Number duration = { .digits = { 1 } }, bound = { .digits = { 1 } };
 
@@ -79,7 +79,7 @@ static bool within_bucket(uint64_t nsec, int index) {
         return true;
 }
 
-/* Each bin is where its bounds say, (lower, upper], for both schemas. */
+/* Each bin has the bounds (lower, upper], in both schemas. */
 static void test_grid(void) {
         static uint64_t bounds[HISTOGRAM_FINE_BINS - 1];
         unsigned seed = 1, at = 0;
@@ -103,7 +103,7 @@ static void test_grid(void) {
         check(histogram_fine_bin(NSEC_PER_SEC) == 704);
         check(histogram_fine_bin(UINT64_MAX) == HISTOGRAM_FINE_BINS - 1);
 
-        /* Everything short, and durations of all lengths */
+        /* All short durations, and some of all lengths */
         for (uint64_t nsec = 0; nsec < 1000000; nsec++) {
                 at += nsec > bounds[at];
                 check(histogram_fine_bin(nsec) == at);
@@ -145,7 +145,7 @@ static void test_quantile_error(void) {
 
                 for (unsigned i = 0; i < 10; i++)
                         book(u, now, (uint64_t) v);
-                /* One larger sample, so that the maximum does not hide the middle of the bin */
+                /* A larger sample, so that the maximum does not limit the value of the bin */
                 book(u, now, (uint64_t) v * 2);
                 check(window_read(books_of(u, now), now, WINDOW_TOTAL, &r) >= 0);
                 window_get_distribution(&r, QOS_LATENCY, 5, &d);
@@ -179,7 +179,8 @@ static void test_quantile_rule(void) {
         free(u);
 }
 
-/* Of n samples it is the smallest that is not below n * q of them: also where that is a whole number. */
+/* The quantile of n samples is the smallest one with a rank of at least n * q, also if that is an
+ * integer. */
 static void test_quantile_rank(void) {
         static const struct {
                 unsigned low;
@@ -206,7 +207,7 @@ static void test_quantile_rank(void) {
         }
 }
 
-/* Of pipelined requests with responses at once each counts, with its own time. */
+/* Pipelined requests whose responses are sent at the same time count one by one, each with its own time. */
 static void test_several(void) {
         uint64_t now = 1000 * NSEC_PER_SEC;
         struct qos_unit_map *u = unit_new_at(now);
@@ -227,7 +228,7 @@ static void test_several(void) {
         free(u);
 }
 
-/* What waits is larger than all samples, and known to be there. */
+/* Pending requests count as larger than all samples. */
 static void test_quantile_waiting(void) {
         WindowReading reading = {};
         uint64_t *bins = reading.cells + QOS_DISTRIBUTION_FIRST_COUNTER(QOS_FIRST_BYTE), n;
@@ -247,17 +248,17 @@ static void test_quantile_waiting(void) {
                       (waiting > 0));
         }
 
-        /* Those that are not beyond a limit */
+        /* Samples up to a limit */
         check(window_count_within(&reading, QOS_FIRST_BYTE, 0) == 0 &&
               window_count_within(&reading, QOS_FIRST_BYTE, 1e12) == 1000);
 
-        /* Too few samples, and too few that wait to be sure */
+        /* Too few samples, and too few pending requests */
         bins[100] = 200;
         check(window_get_quantile(&reading, QOS_FIRST_BYTE, 0.99, 5, 2, &n) == ABSENT);
         check(window_get_quantile(&reading, QOS_FIRST_BYTE, 0.99, 5, 3, &n) == WINDOW_WAITING);
 }
 
-/* Each distribution by itself is what it is in the whole reading. */
+/* Each distribution read by itself equals that of the whole reading. */
 static void check_parts(const struct qos_unit_map *u, uint64_t attached, uint64_t now, uint64_t window,
                         const WindowReading *whole) {
         const WindowSource book = { u, attached };
@@ -277,7 +278,7 @@ static void check_parts(const struct qos_unit_map *u, uint64_t attached, uint64_
         }
 }
 
-/* And so are several. */
+/* So do several. */
 static void check_some(const WindowSources *w, uint64_t now, uint64_t window, const WindowReading *whole) {
         static const unsigned choices[] = { 0, 1U << QOS_LATENCY, 1U << QOS_FIRST_BYTE | 1U << QOS_ANSWER,
                                             1U << QOS_RECEIVE | 1U << QOS_SERVICE,
@@ -301,7 +302,7 @@ static void check_some(const WindowSources *w, uint64_t now, uint64_t window, co
         }
 }
 
-/* Every possible window, at many moments, against a list of what was recorded when. */
+/* All windows, at many moments, compared with a list of the recorded times. */
 static void test_windows(void) {
         static const uint64_t windows[] = {
                 100 * NSEC_PER_MSEC, 300 * NSEC_PER_MSEC, 600 * NSEC_PER_MSEC, NSEC_PER_SEC,
@@ -315,8 +316,7 @@ static void test_windows(void) {
         unsigned seed = 1;
 
         for (unsigned step = 0; step < 60000; step++) {
-                /* Mostly milliseconds apart, sometimes a silence of up to 20 s, once in a while of ten
-                 * minutes */
+                /* Usually milliseconds apart, sometimes up to 20 s, rarely ten minutes */
                 now += rand_r(&seed) % (20 * NSEC_PER_MSEC);
                 if (step % 500 == 499)
                         now += rand_r(&seed) % 20 * NSEC_PER_SEC + rand_r(&seed) % NSEC_PER_SEC;
@@ -354,7 +354,7 @@ static void test_windows(void) {
         free(u);
 }
 
-/* A burst, then silence: windows are empty again although nobody rolls, totals stay. */
+/* A burst, and silence: windows are empty although no sub-window was begun, totals are kept. */
 static void test_silence(void) {
         uint64_t now = 777 * NSEC_PER_SEC, attached = now - 400 * NSEC_PER_SEC;
         struct qos_unit_map *u = unit_new_at(attached);
@@ -369,15 +369,15 @@ static void test_silence(void) {
         check(count_in(u, now, attached, 300 * NSEC_PER_SEC) == 0);
         check(count_in(u, now, attached, WINDOW_TOTAL) == 1000);
 
-        /* And one more after the silence is alone */
+        /* A sample after the silence is the only one in the window */
         book(u, now, 5000);
         check(count_in(u, now, attached, 300 * NSEC_PER_SEC) == 1);
         check(count_in(u, now, attached, WINDOW_TOTAL) == 1001);
         free(u);
 }
 
-/* A sample that grows while its response leaves counts once, where it is now: in no window twice, in none
- * below zero. */
+/* A sample that grows while its response is sent counts once, with its current value: in no window twice,
+ * and never below zero. */
 static void test_move(void) {
         uint64_t start = 1000 * NSEC_PER_SEC, attached = start - 600 * NSEC_PER_SEC, last = start;
         struct qos_unit_map *u = unit_new_at(attached);
@@ -416,8 +416,8 @@ static void test_move(void) {
         free(u);
 }
 
-/* The time of programs is in the window in which they ran, whether they recorded anything else or not, of
- * all maps together. */
+/* The run time of programs is in the window in which they ran, whether they recorded anything or not, summed
+ * over all maps. */
 static void test_cost(void) {
         uint64_t attached = 1000 * NSEC_PER_SEC, now = attached;
         struct qos_unit_map *inner = unit_new_at(attached), *outer = unit_new_at(attached);
@@ -449,7 +449,7 @@ static void test_cost(void) {
         free(outer);
 }
 
-/* What happened since a mark, at whatever moment that was: all of it and nothing else. */
+/* Counts since a mark at an arbitrary moment are exact. */
 static void test_mark(void) {
         uint64_t attached = 1000 * NSEC_PER_SEC, now = attached, booked_at;
         struct qos_unit_map *u = unit_new_at(attached);
@@ -482,15 +482,15 @@ static void test_mark(void) {
                         Distribution d;
 
                         window_get_distribution(&r, QOS_LATENCY, 5, &d);
-                        /* A larger one just before the mark may be in the same bin, but not in a higher
+                        /* A larger sample just before the mark may be in the same bin, but not in a higher
                          * one */
                         check(d.count == n && d.max >= longest && d.max <= longest * 1.022 + 1);
                         check(d.mean == MIN(sum / n, d.max));
                 }
         }
 
-        /* A response that was leaving before the mark was counted before; the distributions have no
-         * sample too many */
+        /* A response that was being sent at the mark is counted before it; the distributions have no surplus
+         * sample */
         now += NSEC_PER_SEC;
         booked_at = now;
         book(u, now, 5000);
@@ -513,7 +513,7 @@ static void test_mark(void) {
         free(u);
 }
 
-/* Counters are 32 bit wide in the checkpoints and wrap: nobody notices. */
+/* Counters are 32 bits wide in checkpoints and wrap, which has no effect. */
 static void test_carry(void) {
         uint64_t now = 1000 * NSEC_PER_SEC, attached = now - 100 * NSEC_PER_SEC;
         struct qos_unit_map *u = unit_new_at(attached);
@@ -533,15 +533,15 @@ static void test_carry(void) {
         free(u);
 }
 
-/* 10^7 adds from threads that roll over edges all the time, beside a reader: the bins sum up, windows
- * never exceed what was recorded, nothing is lost. */
+/* 10^7 samples of threads that begin sub-windows all the time, with a concurrent reader: the bins add up,
+ * windows never exceed the samples recorded, and none is lost. */
 #define WAKES 2000
 #define ADDERS 4
 #define ADDS (10 * 1000 * 1000 / ADDERS)
 
 static struct {
         struct qos_unit_map *unit;
-        uint64_t clock;         /* all threads': each add moves it on by a microsecond */
+        uint64_t clock;         /* of all threads; each sample advances it by a microsecond */
         bool done;
 } race;
 
@@ -569,7 +569,7 @@ static void* reader(void *userdata) {
                 check(n >= before && n <= (uint64_t) ADDERS * ADDS);
                 before = n;
 
-                /* -EAGAIN may happen here, where a second passes in a millisecond */
+                /* -EAGAIN is possible here, where a second passes in a millisecond */
                 if (window_read(books_of(race.unit, *attached), now, NSEC_PER_SEC, &r) < 0)
                         continue;
                 window_get_distribution(&r, QOS_LATENCY, 5, &d);
@@ -601,8 +601,7 @@ static void test_threads(void) {
                 sum += 1000 + i % 100000;
         check(reading.sums[QOS_LATENCY] == ADDERS * sum);
 
-        /* Ten seconds of microseconds have passed: what the window has and what went before it are all there
-         * is */
+        /* Ten seconds of microseconds have passed: the window and its past have all samples */
         check(window_read(books_of(race.unit, attached), race.clock, 5 * NSEC_PER_SEC, &reading) >= 0);
         check(window_get_count(&reading, QOS_LATENCY) >= 4900000);
         free(race.unit);
@@ -622,7 +621,7 @@ static void* waker(void *userdata) {
         return NULL;
 }
 
-/* Several come at once after an idle time: none of them counts for the time before it. */
+/* Samples of several threads after an idle time: none of them counts for the time before. */
 static void test_wake(void) {
         uint64_t attached = 5000 * NSEC_PER_SEC, now = attached + 20 * NSEC_PER_SEC, first = now;
         pthread_t threads[2];
@@ -658,7 +657,7 @@ static void test_valid(void) {
         check(!window_is_valid(UINT64_MAX));
 }
 
-/* Windows that are longer than the machine is up. */
+/* Windows longer than the uptime. */
 static void test_young(void) {
         static const uint64_t windows[] = { NSEC_PER_SEC, 10 * NSEC_PER_SEC, 60 * NSEC_PER_SEC,
                                             300 * NSEC_PER_SEC };
@@ -674,7 +673,7 @@ static void test_young(void) {
         }
 }
 
-/* A unit with several maps, some of which are older than the unit. */
+/* A unit with several maps, some older than the unit. */
 static void test_books(void) {
         static const uint64_t windows[] = {
                 300 * NSEC_PER_MSEC, NSEC_PER_SEC, 5 * NSEC_PER_SEC, 10 * NSEC_PER_SEC, 60 * NSEC_PER_SEC,
@@ -691,7 +690,7 @@ static void test_books(void) {
         struct qos_unit_map *late = NULL, *moving = NULL;
         uint64_t total = 0, marked = 0, moving_at = 0, moving_nsec = 0;
 
-        /* What the inner unit counts before the outer one is attached, the largest sample among it */
+        /* Samples of the inner unit before the outer one is attached, the largest one among them */
         for (now = start; now < attached; now += 700 * NSEC_PER_MSEC)
                 book(old, now, 5 * NSEC_PER_SEC);
 
@@ -701,7 +700,7 @@ static void test_books(void) {
         own = unit_new_at(attached);
         sources[n_inner++] = (WindowSource) { own, attached };
         w.n = n_inner;
-        /* The truth: one map with everything since then */
+        /* The expected result: one map with everything since then */
         all = unit_new_at(attached);
 
         for (unsigned i = 0; now < attached + 900 * NSEC_PER_SEC; i++,
@@ -720,7 +719,7 @@ static void test_books(void) {
                 book(targets[i % 3], now, nsec);
                 book(all, now, nsec);
                 total++;
-                /* Of one in five the response still leaves when the next request arrives */
+                /* One of five responses is still being sent when the next request arrives */
                 if (moving)
                         for (unsigned k = 0; k < 2; k++) {
                                 struct qos_unit_map *u = k == 0 ? moving : all;
@@ -749,7 +748,7 @@ static void test_books(void) {
                                 window_get_distribution(&one, d, 5, &y);
                                 if (merged.boundary != attached)
                                         check(memcmp(&x, &y, sizeof(x)) == 0);
-                                else /* with the sub-window in which the attach was, which has larger ones */
+                                else /* including the sub-window of the attach, which has larger samples */
                                         check(x.p99 == y.p99 && x.max >= y.max &&
                                               (x.count == 0 || x.max <= y.max * 1.0906 + 1));
                         }
@@ -762,7 +761,7 @@ static void test_books(void) {
         window_read_since(&w, now, &mark, &merged);
         check(merged.cells[QOS_COUNTER_COUNT] == total - marked);
 
-        /* Closed: gone from the maps, but not from the totals, nor from the figures since a mark */
+        /* Closed: removed from the maps, but not from the totals and the counts since a mark */
         window_base_close(&base, now, &sources[0]);
         w.sources = sources + 1;
         w.n = 2;
@@ -775,7 +774,7 @@ static void test_books(void) {
         window_read_since(&w, now, &mark, &merged);
         check(merged.cells[QOS_COUNTER_COUNT] == total - marked);
 
-        /* And opened again: what it had does not count twice */
+        /* Opened again: earlier counts are not added twice */
         window_base_open(&base, &sources[0]);
         w.sources = sources;
         w.n = 3;
@@ -789,8 +788,8 @@ static void test_books(void) {
         free(all);
 }
 
-/* A connection gets another owner while its response leaves: its sample is recorded in one map and moves
- * in the other. */
+/* A connection changes its owner while its response is sent: its sample is recorded in one map and moved in
+ * the other. */
 static void test_books_moved(void) {
         uint64_t now = 5000 * NSEC_PER_SEC;
         struct qos_unit_map *a = unit_new_at(now), *b = unit_new_at(now);
@@ -808,7 +807,7 @@ static void test_books_moved(void) {
         check(d.count == 1 && d.max == 3 * NSEC_PER_SEC && d.mean == 3 * NSEC_PER_SEC);
         check(r.cells[QOS_COUNTER_COUNT] == 1);
 
-        /* Neither by itself has more samples than there were */
+        /* No part exceeds the number of samples */
         for (unsigned i = 0; i < 2; i++) {
                 check(window_read(&(WindowSources) { .sources = sources + i, .n = 1, .attached_at = now },
                                   now + 4 * NSEC_PER_SEC, WINDOW_TOTAL, &r) >= 0);
@@ -818,7 +817,7 @@ static void test_books_moved(void) {
         free(b);
 }
 
-/* The history of a unit that was attached around another. */
+/* The history of a unit that was attached around another one. */
 static void test_books_steps(void) {
         uint64_t start = 3000 * NSEC_PER_SEC, attached = start + 15 * NSEC_PER_SEC, now = start;
         struct qos_unit_map *old = unit_new_at(start), *own;
@@ -855,20 +854,19 @@ static void test_books_steps(void) {
         free(own);
 }
 
-/* Connections come and go, and some that go are not seen: the gauges come back to what there is, and never
- * go below that. */
+/* Connections are opened and closed, and some closes are missed: the gauges return to the true number, and
+ * are never below it. */
 static void test_reconcile(void) {
         struct qos_unit_map *u = unit_new_at(1000 * NSEC_PER_SEC);
         uint64_t session = 0;
         int64_t open = 0;
 
-        /* Nothing is missed: however many are opened and closed while they are summed up, nothing is
-         * corrected */
+        /* No close is missed: with any number of changes during the summation nothing is corrected */
         for (unsigned i = 0; i < 10000; i++) {
                 int64_t seen, more = (int64_t) (i * 7919 % 5);
 
                 window_sum_begin(u);
-                /* some were closed before they were come to, some were come to and closed then */
+                /* some were closed before they were visited, some afterwards */
                 seen = open * (i % 3) / 2;
                 window_sum(u, ++session, (int32_t) seen, 0, 0, 0);
                 open += more;
@@ -880,7 +878,7 @@ static void test_reconcile(void) {
                 check(u->open == open);
         }
 
-        /* One is missed: corrected when it was found twice, and not before */
+        /* One close is missed: it is corrected after two summations, and not earlier */
         u->open = open + 3;
         for (unsigned i = 0; i < 4; i++) {
                 window_sum_begin(u);
@@ -892,7 +890,7 @@ static void test_reconcile(void) {
                 check(u->open == open + (i == 0 ? 3 : 0));
         }
 
-        /* What is in flight while nothing happens; none of the connections is there any more */
+        /* Requests in flight during silence: two of them exist, then none */
         u->in_flight = 5;
         for (unsigned i = 0; i < 3; i++) {
                 window_sum_begin(u);
@@ -916,8 +914,8 @@ static void test_reconcile(void) {
         free(u);
 }
 
-/* The same for what has a row: an endpoint, which is in the unit's gauge, too, and peers and excluded
- * endpoints, which are not. */
+/* The same for rows: an endpoint, which is part of the unit's gauge, and peers and excluded endpoints, which
+ * are not. */
 static void test_reconcile_rows(void) {
         struct qos_unit_map *u = unit_new_at(1000 * NSEC_PER_SEC);
         const unsigned endpoint = 3, peer = 4;
@@ -925,7 +923,7 @@ static void test_reconcile_rows(void) {
 
         u->in_flight = u->rows[endpoint - 1].in_flight = 5;
         u->rows[peer - 1].in_flight = 3;
-        u->rows[QOS_ENTRIES - 1].in_flight = 7; /* none of its connections is there any more */
+        u->rows[QOS_ENTRIES - 1].in_flight = 7; /* none of its connections exists any more */
         for (unsigned i = 0; i < 3; i++) {
                 window_sum_begin(u);
                 window_sum(u, ++session, 0, 1, endpoint, 0);
@@ -938,7 +936,7 @@ static void test_reconcile_rows(void) {
                 check(u->rows[QOS_ENTRIES - 1].in_flight == (i == 0 ? 7 : 0));
         }
 
-        /* Something happens in the row meanwhile, also if it is another peer's then */
+        /* The row changes meanwhile, or is reassigned to another peer: nothing is corrected */
         u->rows[peer - 1].in_flight = 2;
         for (unsigned i = 0; i < 4; i++) {
                 window_sum_begin(u);
@@ -951,7 +949,7 @@ static void test_reconcile_rows(void) {
                 check(u->rows[peer - 1].in_flight == 2);
         }
 
-        /* A request that arrived between the sum and the reading is still there the second time */
+        /* A request that arrived between summation and reading still exists at the second summation */
         for (unsigned i = 0; i < 4; i++) {
                 u->rows[peer - 1].in_flight = 2 + (int64_t) (i & 1);
                 window_sum_begin(u);
@@ -962,7 +960,7 @@ static void test_reconcile_rows(void) {
         free(u);
 }
 
-/* Where runs of programs were skipped no figure is called exact. */
+/* If runs of programs were skipped, no quality is exact. */
 static void test_missed(void) {
         for (unsigned i = 0; i < 2; i++) {
                 Requests r;
@@ -975,7 +973,7 @@ static void test_missed(void) {
         }
 }
 
-/* Of a window without requests nothing is assumed, unless there were some that cannot be counted. */
+/* Windows without requests have no quality, unless some could not be counted. */
 static void test_idle(void) {
         Requests r;
 
@@ -997,7 +995,7 @@ static void test_idle(void) {
         check(r.quality == QUALITY_OVERLAPPING);
 }
 
-/* Nothing was measured: each member is absent, also one that is added. */
+/* Nothing was measured: each member is absent, also those added later. */
 static void test_absent(void) {
         uint64_t words[sizeof(Distribution) / sizeof(uint64_t)];
         WindowBins none = { .schema = WINDOW_BINS_SCHEMA_MIN };

@@ -10,11 +10,11 @@
 #include "util.h"
 #include "util-clock.h"
 
-/* What has passed since the first look at a clock, which is at the time of that one in the kernel. */
+/* Time since the first read of a clock, which returned the time of the kernel. */
 static uint64_t passed;
 static uint64_t begin[CLOCK_BOOTTIME_ALARM + 1];
 
-/* The timers that were set: the kernel's own clock goes on, and does not know when they elapse. */
+/* Timers that are open: the kernel does not know the clocks of the test, hence clock_advance() arms them. */
 static struct {
         clockid_t clock;
         bool is_open, is_set;
@@ -34,7 +34,7 @@ static uint64_t timespec_nsec(const struct timespec *t) {
         return (uint64_t) t->tv_sec * NSEC_PER_SEC + (uint64_t) t->tv_nsec;
 }
 
-/* Instead of those of the C library. */
+/* Replace the functions of the C library. */
 int clock_gettime(clockid_t clock, struct timespec *ret) {
         clockid_t base = clock_base(clock);
         uint64_t now;
@@ -74,7 +74,7 @@ int timerfd_settime(int fd, int flags, const struct itimerspec *value, struct it
         check(fd >= 0 && fd < (int) ELEMENTSOF(timers) && timers[fd].is_open && !old);
         timers[fd].is_set = timespec_nsec(&value->it_value) != 0;
         timers[fd].value = *value;
-        /* Relative and periodic ones have no user */
+        /* Relative and periodic timers are not used */
         check(!timers[fd].is_set ||
               (flags & TFD_TIMER_ABSTIME && timespec_nsec(&value->it_interval) == 0));
         return timer_update(fd);
