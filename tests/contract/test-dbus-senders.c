@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The daemon as a client of a message bus that takes its time: as long as the bus has not said which user a
- * sender is, only the calls of that sender wait, and those of senders that have left are not made. The bus
- * is the other end of a socket pair, with what the daemon calls of org.freedesktop.DBus. */
+/* The daemon on a slow message bus: until the bus has named the user of a sender, only calls of that sender
+ * wait, and calls of senders that have left are dropped. The other end of a socket pair stands in for the
+ * bus, with the methods of org.freedesktop.DBus that the daemon calls. */
 
 #include <sys/socket.h>
 
@@ -14,14 +14,14 @@
 #define DBUS_PATH "/org/freedesktop/DBus"
 #define MANAGER "org.qosd1.Manager"
 
-/* As in the daemon: clients of one user who is not root, and calls that wait for their turn */
+/* As in the daemon: clients of one user other than root, and calls that wait for their turn */
 #define CLIENTS_PER_UID_MAX 64
 #define CALLS_PER_UID_MAX 32
 #define QUEUED_CALLS_MAX 2048
 
 #define QUESTIONS_MAX 512
 
-/* Units whose objects take more than one turn */
+/* Units whose objects need more than one turn */
 #define OBJECTS 200
 #define OBJECTS_GONE 8U
 
@@ -35,14 +35,14 @@ static FakeUnit units[2 + OBJECTS + 1] = {
           "/system.slice/a.service", .slice = "system.slice" },
         { .id = "b.service", .active_state = "active", .sub_state = "running", .control_group =
           "/system.slice/b.service", .slice = "system.slice" },
-        /* More in main() */
+        /* main() adds more */
 };
 
 /* ---- the bus ------------------------------------------------------------------------------------------ */
 
 static bool delays = false;
-static uid_t sender_uid = 0;            /* of everybody, when there is no delay */
-static const char *gone = NULL;         /* no such name on the bus any more */
+static uid_t sender_uid = 0;            /* of all senders without a delay */
+static const char *gone = NULL;         /* the name has left the bus */
 static sd_bus_message *questions[QUESTIONS_MAX];
 static unsigned n_questions = 0, n_asked = 0, n_matches = 0;
 
@@ -73,7 +73,7 @@ static int method_get_owner(sd_bus_message *m, void *userdata, sd_bus_error *err
         return sd_bus_reply_method_return(m, "s", name);
 }
 
-/* from: the sender of the reply, NULL for the bus */
+/* from: sender of the reply; NULL: the bus */
 static int reply_user(sd_bus_message *m, uid_t uid, const char *error, const char *from) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
 
@@ -108,7 +108,7 @@ static const sd_bus_vtable broker_vtable[] = {
         SD_BUS_VTABLE_END
 };
 
-/* Replies to the queries that were delayed, about this sender or all of them. */
+/* Replies to the delayed queries, for this sender or all. */
 static void answer_as(const char *sender, uid_t uid, const char *error, const char *from) {
         unsigned n = 0;
 
@@ -145,7 +145,7 @@ static void leave(const char *sender) {
 
 typedef struct Reply {
         sd_bus_message *message;
-        unsigned order;         /* 1 is the first */
+        unsigned order;         /* 1 is the first one */
 } Reply;
 
 static unsigned n_replies = 0;
@@ -185,7 +185,7 @@ static const char* reply_error(const Reply *r) {
         return e ? e->name : NULL;
 }
 
-/* expected: the error, NULL for none */
+/* expected: name of the error; NULL: success */
 static void expect(Reply *r, const char *expected) {
         test_wait(event, r->message);
         if (!streq_ptr(reply_error(r), expected)) {
@@ -195,7 +195,7 @@ static void expect(Reply *r, const char *expected) {
         r->message = sd_bus_message_unref(r->message);
 }
 
-/* Somebody else is served, and what was sent before has been read. */
+/* Another sender is served, so that all messages before are read. */
 static void expect_served(const char *sender) {
         Reply attached, listed;
 
@@ -223,7 +223,7 @@ static void test_delay(void) {
         send_call(":1.11", "AttachUnit", calls + 4);
         asked = n_asked;
         expect_served(":1.10");
-        check(n_asked == asked + 1); /* :1.11 once, :1.10 is known */
+        check(n_asked == asked + 1); /* :1.11 is queried once, :1.10 is known */
         for (size_t i = 0; i < ELEMENTSOF(calls); i++)
                 check(!calls[i].message);
         check(manager_count_leases(manager, 0) == 1);
@@ -239,7 +239,7 @@ static void test_delay(void) {
                 check(calls[i].order > calls[i - 1].order);
         check(manager_count_leases(manager, 0) == 2);
 
-        /* What is known is not queried again, until the sender leaves: no other one ever has its name */
+        /* Known users are not queried again until the sender leaves: names on the bus are never reused */
         asked = n_asked;
         send_call(":1.11", "Subscribe", calls + 0);
         expect(calls + 0, NULL);
@@ -263,7 +263,7 @@ static void test_gone(void) {
         check(manager_count_leases(manager, 0) == 1);
         delays = false;
 
-        /* Before it was listened for */
+        /* Before the match for its name was added */
         gone = ":1.21";
         send_call(":1.21", "Subscribe", &attached);
         expect(&attached, NULL);
@@ -290,7 +290,7 @@ static void send_change(const char *sender, const char *method, const char *unit
         send_message(m, reply);
 }
 
-/* A reply about the user of a sender counts only if the bus itself has sent it. */
+/* The reply about the user of a sender counts only if the bus itself has sent it. */
 static void test_forged(void) {
         Reply attached;
 
@@ -310,7 +310,7 @@ static void test_forged(void) {
         test_wait(event, n_matches == 1);
 }
 
-/* Calls that depend on one before them, which waits for the bus, or for the service manager. */
+/* Calls that depend on an earlier one, which waits for the bus or the service manager. */
 static void test_order(void) {
         Reply calls[7];
 
@@ -345,7 +345,7 @@ static void test_order(void) {
         expect_served(":1.10");
 }
 
-/* Arguments without contents. */
+/* Arguments with empty containers. */
 static void send_empty_arrays(const char *sender, unsigned n, Reply *reply) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = new_call(sender, "ListUnits");
 
@@ -356,7 +356,7 @@ static void send_empty_arrays(const char *sender, unsigned n, Reply *reply) {
         send_message(m, reply);
 }
 
-/* What waits behind another call is as small, and as few, as what does not. */
+/* Calls behind another call have the same limits of size and number. */
 static void test_order_limits(void) {
         static Reply calls[CALLS_PER_UID_MAX + 8];
         static char name[8 * 1024], long_name[64 * 1024];
@@ -383,7 +383,7 @@ static void test_order_limits(void) {
         expect(&set, "org.qosd1.Error.InvalidUnitName");
         for (size_t i = 0; i < ELEMENTSOF(calls); i++) {
                 test_wait(event, calls[i].message);
-                /* Behind the attach, until there are too many, or when it has failed */
+                /* Behind the attach, up to the limit, or after it has failed */
                 if (!streq_ptr(reply_error(calls + i), SD_BUS_ERROR_LIMITS_EXCEEDED))
                         check(streq_ptr(reply_error(calls + i), "org.qosd1.Error.NotAttached"));
                 sd_bus_message_unref(calls[i].message);
@@ -392,7 +392,7 @@ static void test_order_limits(void) {
         test_wait(event, n_matches == 1);
 }
 
-/* What one user may have is counted when the user is known. */
+/* Limits by user apply when the user is known. */
 static void test_limits(void) {
         static Reply subscribed[CLIENTS_PER_UID_MAX + 8];
         unsigned granted = 0;
@@ -421,7 +421,7 @@ static void test_limits(void) {
         test_wait(event, n_matches == 1);
 }
 
-/* One sends and sends: the others have their place all the same. */
+/* A sender with many calls does not take the places of others. */
 static void test_flood(void) {
         static Reply calls[QUEUED_CALLS_MAX + 8];
         unsigned refused = 0;
@@ -457,7 +457,7 @@ static unsigned count_replies(const Reply *calls, size_t n) {
         return k;
 }
 
-/* Calls of others wait for their turns, and root's do not; those of senders that have left are dropped. */
+/* Calls of users wait for their turns, those of root do not; those of senders that have left are dropped. */
 static void test_turns(void) {
         static Reply calls[1000];
         Reply listed;
@@ -482,7 +482,7 @@ static void test_turns(void) {
         check(n < ELEMENTSOF(calls) / 2);
 
         leave(":1.310");
-        /* All that comes after this is served after it */
+        /* Later calls are served later */
         send_call(":1.10", "ListUnits", &listed);
         expect(&listed, NULL);
         n = count_replies(calls, ELEMENTSOF(calls));
@@ -495,7 +495,7 @@ static void test_turns(void) {
         for (size_t i = 0; i < ELEMENTSOF(calls); i++)
                 sd_bus_message_unref(calls[i].message);
 
-        /* Others are served, too, and have the replies that root has */
+        /* Others are served, too, and get the same replies as root */
         delays = true;
         send_call(":1.311", "ListUnits", &listed);
         test_wait(event, n_questions == 1);
@@ -506,8 +506,8 @@ static void test_turns(void) {
 
 /* ---- GetManagedObjects -------------------------------------------------------------------------------- */
 
-/* All but what is different at each reading, sorted: one line for each property, and for each interface
- * without one. */
+/* All properties that do not change with each reading, sorted, with a line for each property and for each
+ * interface without one. */
 typedef struct Lines {
         char *lines[1U << 18];
         size_t n;
@@ -633,7 +633,7 @@ static bool has_object(const Lines *l, unsigned i) {
         return false;
 }
 
-/* The reply is made in turns, and has what sd-bus itself replies, which a call without a sender gets. */
+/* The reply is made in turns, and equals that of sd-bus itself, which calls without a sender get. */
 static void test_objects(void) {
         Reply attached, of_user, of_root, of_sd_bus, set;
         Lines *user, *root, *sd_bus;
@@ -699,7 +699,7 @@ static char* reply_to_text(Reply *r) {
         return text;
 }
 
-/* As the objects. */
+/* The same as the objects. */
 static void test_thresholds(void) {
         const char *const senders[] = { ":1.340", ":1.341", NULL };
         char *texts[ELEMENTSOF(senders)];
@@ -719,7 +719,7 @@ static void test_thresholds(void) {
         for (size_t i = 0; i < ELEMENTSOF(senders); i++)
                 free(texts[i]);
 
-        /* Of one unit, or of one that is not there */
+        /* Of one unit, or of a missing one */
         send_list_thresholds(":1.341", "o-7.service", &listed);
         texts[0] = reply_to_text(&listed);
         check(strstr(texts[0], "o-7.service") && !strstr(texts[0], "o-0.service"));
@@ -728,14 +728,15 @@ static void test_thresholds(void) {
         expect(&listed, "org.qosd1.Error.NotAttached");
 }
 
-/* Units come and go while the reply is made: it has none whose InterfacesRemoved was sent before it. */
+/* Units are attached and detached during the reply: it has no unit whose InterfacesRemoved was sent
+ * before. */
 static void test_objects_that_change(void) {
         Reply objects, second, detached, attached, listed;
         Lines *l;
 
         send_to_objects(":1.341", &objects);
         for (unsigned i = 0; i < OBJECTS_GONE; i++) {
-                /* Some turns in between */
+                /* Some turns later */
                 for (unsigned k = 0; k < 4; k++) {
                         send_call(":1.340", "ListUnits", &listed);
                         expect(&listed, NULL);
@@ -755,7 +756,7 @@ static void test_objects_that_change(void) {
         send_for_object(":1.340", "AttachUnit", 0, &attached);
         expect(&attached, NULL);
         check(!objects.message);
-        /* Another one of the user waits for the reply, which nobody reads any more */
+        /* Another sender of the user waits for its turn, and leaves */
         delays = true;
         send_to_objects(":1.342", &second);
         test_wait(event, n_questions == 1);
@@ -787,7 +788,7 @@ static void send_without_reply(const char *sender, const char *interface, const 
         check(sd_bus_send(broker, m, NULL) >= 0);
 }
 
-/* A call that changes nothing, and has no reply, is dropped: the bus is not even queried for its sender. */
+/* A call that changes nothing and expects no reply is dropped, without a query for its sender. */
 static void test_without_reply(void) {
         unsigned asked = n_asked, matches = n_matches;
 
@@ -806,7 +807,7 @@ static void test_without_reply(void) {
         test_wait(event, n_matches == matches);
 }
 
-/* Whoever sends calls with many MB of arguments has no others read for a while, also small ones. */
+/* A user that sends calls with many MB of arguments is not read for a while, small calls included. */
 static void test_large(void) {
         static char name[16 * 1024 * 1024];
         bool refused = false;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Every method and error of org.qosd.QoS, and clients that behave badly, over socket pairs with the real
- * manager. PID 1 and polkit are played by the other end of a D-Bus connection. Nothing gets into the kernel:
- * units are attached without figures. */
+/* Every method and error of org.qosd.QoS, and misbehaving clients, over socket pairs with the real manager.
+ * The other end of a D-Bus connection stands in for PID 1 and polkit. No programs are loaded: attached units
+ * have no metrics. */
 
 #include <math.h>
 #include <poll.h>
@@ -31,7 +31,7 @@ static Manager *manager;
 static sd_bus *daemon_side, *system_side;
 static FakeServiceManager pid1;
 
-/* More than are read in one step, without those below. */
+/* More than are read in one step, in addition to those below. */
 #define MANY_UNITS 200U
 static char many_names[MANY_UNITS][32];
 
@@ -88,7 +88,7 @@ static const sd_bus_vtable polkit_vtable[] = {
         SD_BUS_VTABLE_END
 };
 
-/* ---- what the methods do ------------------------------------------------------------------------------ */
+/* ---- methods ------------------------------------------------------------------------------------------ */
 
 static void test_attach(void) {
         _cleanup_client_ Client *c = client_new(0);
@@ -96,10 +96,10 @@ static void test_attach(void) {
 
         v = client_call(c, "Attach", "{\"unit\":\"alias\"}");
         check(streq(sd_json_variant_string(message_parameter(v, "unit")), "a.service"));
-        check(message_parameter(v, "degraded")); /* nothing is in the kernel */
+        check(message_parameter(v, "degraded")); /* no programs are loaded */
         check(manager->units.n == 1);
 
-        /* null is as good as nothing */
+        /* null equals a missing parameter */
         again = client_call(c, "Attach",
                             "{\"unit\":\"a.service\",\"probes\":null,\"lease\":null,\"duration\":null}");
         check(streq(sd_json_variant_string(message_parameter(again, "unit")), "a.service"));
@@ -108,16 +108,16 @@ static void test_attach(void) {
         call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
         check(manager->units.n == 0);
 
-        /* One that does not run is waited for */
+        /* An inactive unit is awaited */
         call_succeeds(c, "Attach", "{\"unit\":\"b\",\"probes\":[\"requests\"],\"duration\":3600000000000}");
         check(manager->units.n == 1);
-        /* For an hour, to a minute */
+        /* An hour, to a minute */
         check(manager->units.slots[0]->holds->expires > now_usec(CLOCK_BOOTTIME) + 59 * 60 * USEC_PER_SEC &&
               manager->units.slots[0]->holds->expires <= now_usec(CLOCK_BOOTTIME) + 60 * 60 * USEC_PER_SEC);
         call_succeeds(c, "Detach", "{\"unit\":\"b.service\"}");
 }
 
-/* The reported ancestor: inner is in the group of a.service. NULL: none. */
+/* The ancestor that is reported: inner is in the control group of a.service. NULL: none. */
 static void expect_nest(Client *c, const char *unit, const char *outer, const char *inner) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         sd_json_variant *contains;
@@ -135,7 +135,7 @@ static void expect_nest(Client *c, const char *unit, const char *outer, const ch
                       !contains);
 }
 
-/* In either order, and released in either. */
+/* Attached and detached in any order. */
 static void test_nested(void) {
         static const char *const orders[][2] = { { "a", "inner" }, { "inner", "a" } };
         _cleanup_client_ Client *c = client_new(0);
@@ -163,7 +163,7 @@ static void test_nested(void) {
                 check(manager->units.n == 0);
         }
 
-        /* Neighbours whose paths begin alike are not in each other */
+        /* Units with a common prefix of their paths do not contain each other */
         call_succeeds(c, "Attach", "{\"unit\":\"a\"}");
         call_succeeds(c, "Attach", "{\"unit\":\"b\"}");
         expect_nest(c, "a", NULL, NULL);
@@ -172,7 +172,7 @@ static void test_nested(void) {
         call_succeeds(c, "Detach", "{\"unit\":\"b\"}");
 }
 
-/* Steps of every kind, put where those from the kernel go: all that History() can reply. */
+/* Steps with all kinds of values, in place of those from the kernel: all that History() can return. */
 static void test_history(void) {
         static const uint64_t values[] = { 0, 1, 100000 };
         _cleanup_client_ Client *c = client_new(0);
@@ -201,7 +201,7 @@ static void test_history(void) {
                 s.index = 1000 + i;
                 s.covered = 10 * NSEC_PER_SEC;
                 s.timestamp = now - (ELEMENTSOF(values) - i) * 10 * NSEC_PER_SEC;
-                s.overlaps = i == 1 ? 2 : 0; /* the second one has no figures */
+                s.overlaps = i == 1 ? 2 : 0; /* the second one has no metrics */
                 history_step_set_metrics(&s, &metrics);
                 for (unsigned d = 0; d < HISTORY_DISTRIBUTIONS; d++) {
                         s.measured[d] = true;
@@ -214,7 +214,7 @@ static void test_history(void) {
                 check(history_put(u->history.steps, &s) >= 0);
         }
 
-        /* Each one alone is what the interface describes, too */
+        /* Each one by itself matches the interface, too */
         for (size_t i = 0; i < metric_table_size; i++) {
                 char parameters[256];
 
@@ -451,7 +451,7 @@ static void test_readings(void) {
         call_succeeds(c, "Detach", "{\"unit\":\"b\"}");
 }
 
-/* An interval that its client never ends is dropped, and the unit with it. */
+/* An interval that its client never ends is dropped, and so is the hold of the unit. */
 static void test_begun_diagnosis(void) {
         _cleanup_client_ Client *c = client_new(0);
         sd_event_source *timer;
@@ -478,7 +478,7 @@ static bool client_has_reply(const Client *c) {
         return poll(&pollfd, 1, 0) > 0;
 }
 
-/* Many units are shown in steps: other connections of the same user, which have no priority, are served in
+/* Many units are sent in steps: other connections of the same user, which have no priority, are served in
  * between. */
 static void test_many_units(void) {
         _cleanup_client_ Client *root = client_new(0), *c = client_new(TEST_OTHER_UID),
@@ -501,14 +501,14 @@ static void test_many_units(void) {
         }
         (void) snprintf(call, sizeof(call), "{\"units\":[%s]}", names);
 
-        /* All have been read, the reply is not made yet */
+        /* All are read, the reply is not sent yet */
         client_send(c, NULL, "GetMany", call);
         test_wait(event, manager_get_unit(manager, many_names[MANY_UNITS - 1], NULL)->cache.seq > 0);
         client_send(second, NULL, "GetMany", call);
         call_succeeds(third, "GetStatus", "{}");
         check(!client_has_reply(c));
 
-        /* One that is detached meanwhile is part of it */
+        /* A unit that is detached meanwhile is in the reply */
         (void) snprintf(call, sizeof(call), "{\"unit\":\"%s\"}", many_names[MANY_UNITS - 1]);
         call_succeeds(root, "Detach", call);
         v = client_expect_reply(c, "GetMany");
@@ -522,10 +522,10 @@ static void test_many_units(void) {
                                             message_parameter(v, "timestamp")));
         }
 
-        /* The user's second one came after the first, and to it the unit is gone */
+        /* The second call was made after the detach: the unit is missing */
         client_expect_error(second, PREFIX "NotAttached", "unit", many_names[MANY_UNITS - 1]);
 
-        /* A client that leaves in the middle of it lets the next one begin */
+        /* A client that disconnects during its reply does not block the next one */
         call_succeeds(root, "Attach", call);
         (void) snprintf(call, sizeof(call), "{\"units\":[%s]}", names);
         client_send(c, NULL, "GetMany", call);
@@ -535,7 +535,7 @@ static void test_many_units(void) {
         again = client_expect_reply(second, "GetMany");
         check(sd_json_variant_elements(message_parameter(again, "snapshots")) == MANY_UNITS);
 
-        /* A list has begun, and its end has not come */
+        /* A list has begun, and is not complete */
         client_send(second, "more", "List", "{}");
         test_wait(event, client_has_reply(second));
         call_succeeds(root, "GetStatus", "{}");
@@ -556,11 +556,11 @@ static void test_many_units(void) {
         }
         check(n == MANY_UNITS);
 
-        /* So is an export, of which the last reply says how many units it had: one that is attached
-         * meanwhile, in a slot that was passed, is not one of them */
+        /* So is an export. Its last reply has the number of units, without one attached meanwhile in a slot
+         * that was passed */
         client_send(second, "more", "Export", "{}");
         test_wait(event, client_has_reply(second));
-        /* The pauses between its turns are made behind it */
+        /* The pauses between its turns follow the reply */
         user = turn_queue_find_user(manager->turns, TEST_OTHER_UID);
         now = now_nsec(CLOCK_MONOTONIC);
         deferred = user->reply_nsec;
@@ -608,7 +608,7 @@ static void test_many_units(void) {
         } while (more);
         check(n == MANY_UNITS - 1);
 
-        /* and together, also to a client that calls once */
+        /* and together, for a client that calls once */
         states = client_call(second, "Monitor", "{}");
         check(!message_continues(states) && message_parameter(states, "seq"));
         check(sd_json_variant_elements(message_parameter(states, "thresholds")) == MANY_UNITS - 1);
@@ -635,7 +635,7 @@ static void test_many_units(void) {
         }
 }
 
-/* The interface of systemd's daemons, for root alone where something changes. */
+/* The interface of systemd's daemons; methods that change something are for root alone. */
 static void test_service(void) {
         _cleanup_client_ Client *c = client_new(0);
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *info = NULL;
@@ -705,7 +705,7 @@ static void test_service(void) {
         log_set_max_level(level);
 }
 
-/* One unit of which something is no text, however it came to be so, hides no other. */
+/* A unit with invalid UTF-8 in a string does not hide the others. */
 static void test_unshown(void) {
         _cleanup_client_ Client *c = client_new(0), *stream = client_new(0);
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *first = NULL, *second = NULL;
@@ -737,7 +737,7 @@ static void test_lease(void) {
         check(manager->units.n == 1);
         check(manager->units.slots[0]->holds->type == HOLD_LEASE && manager->units.slots[0]->holds->owner);
 
-        /* It is nobody else's */
+        /* The lease is of this client only */
         call_fails(other, NULL, "Detach", "{\"unit\":\"a\",\"lease\":true}", PREFIX "NotAttached", "unit",
                    NULL);
         call_fails(administrator, NULL, "Detach", "{\"unit\":\"a\"}", PREFIX "NotAttached", "unit", NULL);
@@ -745,7 +745,7 @@ static void test_lease(void) {
         call_succeeds(client, "Detach", "{\"unit\":\"a\",\"lease\":true}");
         check(manager->units.n == 0);
 
-        /* Two leases and the administrator's hold: observed until the last one is gone */
+        /* Two leases and the hold of the administrator: observed until the last one is dropped */
         call_succeeds(client, "Attach", "{\"unit\":\"a\",\"lease\":true}");
         call_succeeds(client, "Attach", "{\"unit\":\"b\",\"lease\":true}");
         call_succeeds(other, "Attach", "{\"unit\":\"a\",\"lease\":true}");
@@ -762,7 +762,7 @@ static void test_lease(void) {
         test_wait(event, manager->units.n == 0);
 }
 
-/* A client that leaves before the reply of PID 1. */
+/* A client that disconnects before the reply of PID 1. */
 static void test_vanish_while_attaching(void) {
         _cleanup_client_ Client *c = client_new(0);
 
@@ -772,7 +772,7 @@ static void test_vanish_while_attaching(void) {
         test_wait(event, !manager->attaches.operations && manager->units.n == 0);
 }
 
-/* Nobody would notice how it ended, and another call could overtake it. */
+/* Oneway calls are ignored: their errors would be unnoticed, and a later call might precede them. */
 static void test_oneway(void) {
         _cleanup_client_ Client *c = client_new(0);
 
@@ -811,7 +811,7 @@ static void test_subscribe(void) {
                    NULL);
         call_fails(c, NULL, "Subscribe", "{}", "org.varlink.service.ExpectedMore", NULL, NULL);
 
-        /* Nothing is attached yet: silence, until something is */
+        /* Without attached units the stream is silent */
         client_send(all, "more", "Subscribe", "{\"units\":[],\"interval\":100000000}");
         settle();
         call_succeeds(c, "Attach", "{\"unit\":\"a\"}");
@@ -825,14 +825,14 @@ static void test_subscribe(void) {
         (void) expect_frame(named, "a.service");
         (void) expect_frame(named, "b.service");
 
-        /* One of them goes, then the last */
+        /* Units are detached, the last one at the end */
         call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
         (void) expect_frame(named, "b.service");
         (void) expect_frame(named, "b.service");
         call_succeeds(c, "Detach", "{\"unit\":\"b\"}");
         client_expect_error(named, PREFIX "NotAttached", "unit", "b.service");
 
-        /* The connection is good for another call, and the stream of all goes on */
+        /* The connection can be used for another call, and the stream of all units continues */
         call_succeeds(named, "GetStatus", "{}");
         call_succeeds(c, "Attach", "{\"unit\":\"b\"}");
         for (;;) {
@@ -844,13 +844,13 @@ static void test_subscribe(void) {
         }
         call_succeeds(c, "Detach", "{\"unit\":\"b\"}");
 
-        /* Others leave in the middle of it */
+        /* Other clients disconnect meanwhile */
         all = client_free(all);
         settle();
         call_succeeds(c, "GetStatus", "{}");
 }
 
-/* All subscribers see the same readings. */
+/* All subscribers get the same readings. */
 static void test_shared_stream(void) {
         _cleanup_client_ Client *c = client_new(0), *first = client_new(0), *second = client_new(0);
         uint64_t seq[6];
@@ -875,12 +875,12 @@ static void test_shared_stream(void) {
                                 sd_json_variant_unsigned(sd_json_variant_by_key(message_parameter(v,
                                                 "snapshot"), "seq"));
         }
-        /* Each reading of this unit has a number of its own */
+        /* Each reading of this unit has its own number */
         check(same > 0);
         call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
 }
 
-/* A client that does not read misses frames, and gets their number; one that reads gets each of them. */
+/* A slow reader misses frames, and gets their number; other subscribers get all frames. */
 static void test_slow_subscriber(void) {
         _cleanup_client_ Client *c = client_new(0), *slow = client_new(0), *reader = client_new(0);
         uint64_t frames = 0, skipped = 0, most = 0;
@@ -907,7 +907,7 @@ static void test_slow_subscriber(void) {
                         skipped = sd_json_variant_unsigned(n);
                 most = MAX(most, frames);
         }
-        /* The clock is the reader's; both may differ by what the loop did at the end */
+        /* The time of the reader; the difference is the work of the event loop at the end */
         check(frames < ROUNDS / 2);
         check(frames + skipped >= ROUNDS * 9 / 10);
 
@@ -921,7 +921,7 @@ static void test_pieces(void) {
         static const char message[] = "{\"method\":\"org.qosd.QoS.GetStatus\"}";
         _cleanup_client_ Client *c = client_new(0);
 
-        /* Byte by byte, with all the time in the world between them */
+        /* Byte by byte, with iterations of the event loop in between */
         for (unsigned round = 0; round < 3; round++) {
                 for (size_t i = 0; i < sizeof(message); i++) {
                         client_write(c, message + i, 1);
@@ -930,7 +930,7 @@ static void test_pieces(void) {
                 sd_json_variant_unref(client_expect_reply(c, "GetStatus"));
         }
 
-        /* One and a half, then the other half */
+        /* One and a half, then the rest */
         client_write(c, message, sizeof(message));
         client_write(c, message, sizeof(message) / 2);
         sd_json_variant_unref(client_expect_reply(c, "GetStatus"));
@@ -939,8 +939,8 @@ static void test_pieces(void) {
         sd_json_variant_unref(client_expect_reply(c, "GetStatus"));
 }
 
-/* Many calls before the first reply is read: none is lost, and they do not pile up in the daemon but in the
- * sockets. */
+/* Many calls before the first reply is read: none is lost, and they wait in the sockets instead of the
+ * daemon. */
 static void test_pipeline(void) {
         enum { CALLS = 3000 };
         _cleanup_client_ Client *c = client_new(0);
@@ -954,7 +954,8 @@ static void test_pipeline(void) {
                 size += sprintf(calls + size, "{\"method\":\"org.qosd.QoS.GetStatus\",\"parameters\":{}}") +
                         1;
 
-        /* As much as goes in without reading: the daemon stops to take more once its replies do not leave */
+        /* As many calls as the socket takes, without reading: the daemon stops reading while replies are not
+         * sent */
         for (;;) {
                 ssize_t n = send(c->fd, calls + sent, size - sent, MSG_NOSIGNAL);
 
@@ -982,8 +983,7 @@ static void test_pipeline(void) {
         }
 }
 
-/* What a client can make the daemon keep for it when it never reads: of 3000 times 30 KiB, next to
- * nothing. */
+/* Memory that a client without reading can occupy in the daemon: of 3000 times 30 KiB nearly nothing. */
 static void test_never_reads(void) {
         static const char message[] = "{\"method\":\"org.qosd.QoS.ListMetrics\",\"more\":true}";
         _cleanup_client_ Client *c = client_new(0), *other = client_new(0);
@@ -998,11 +998,11 @@ static void test_never_reads(void) {
                                 break;
                         continue;
                 }
-                check((size_t) n == sizeof(message)); /* the kernel takes so short a one whole */
+                check((size_t) n == sizeof(message)); /* the kernel takes such a short message as a whole */
                 check(++sent < 100000);
         }
 
-        /* Which is that it was made to wait */
+        /* That means that it had to wait */
         call_succeeds(other, "GetStatus", "{}");
 }
 
@@ -1017,7 +1017,7 @@ static unsigned client_fill(Client *c) {
         return n;
 }
 
-/* One whose socket is always full of calls has no more than its turn. */
+/* A client whose socket is always full of calls gets its turns only. */
 static void test_flood(void) {
         static const char message[] = "{\"method\":\"org.qosd.QoS.GetStatus\"}";
         _cleanup_client_ Client *flood = client_new(0), *other = client_new(0);
@@ -1040,7 +1040,7 @@ static void test_flood(void) {
         check(n > 0);
 }
 
-/* Nobody gets the replies to what a client has sent that is gone, or does not receive any more. */
+/* Calls of a client that has disconnected, or does not receive any more, are dropped. */
 static void test_dead(void) {
         for (unsigned i = 0; i < 2; i++) {
                 _cleanup_client_ Client *dead = client_new(0);
@@ -1063,14 +1063,14 @@ static void test_oversized(void) {
         _cleanup_free_ char *message = NULL, *name = NULL;
         size_t sent = 0;
 
-        /* Below the limit it is an invalid name, no more */
+        /* Below the limit it is an invalid name only */
         name = new0(char, VARLINK_MESSAGE_MAX - 1024 + 1);
         check(name);
         memset(name, 'x', VARLINK_MESSAGE_MAX - 1024);
         check(asprintf(&message, "{\"unit\":\"%s\"}", name) > 0);
         call_fails(large, NULL, "Get", message, PREFIX "InvalidUnitName", "unit", name);
 
-        /* Without an end */
+        /* A message without an end */
         memset(junk, ' ', sizeof(junk));
         for (;;) {
                 ssize_t n = send(c->fd, junk, sizeof(junk), MSG_NOSIGNAL);
@@ -1091,7 +1091,7 @@ static void test_oversized(void) {
         call_succeeds(other, "GetStatus", "{}");
 }
 
-/* Ends the connection of the sender. */
+/* Disconnects the sender. */
 static void test_garbage(void) {
         static const struct {
                 const char *bytes;
@@ -1123,7 +1123,7 @@ static void test_garbage(void) {
                 client_expect_end(c);
         }
 
-        /* And so does one that only ever leaves, in the middle of a message or before one */
+        /* So do clients that disconnect, amid a message or before one */
         for (unsigned i = 0; i < 2; i++) {
                 _cleanup_client_ Client *c = client_new(0);
 
@@ -1140,7 +1140,7 @@ static void test_garbage(void) {
 static void test_polkit(void) {
         _cleanup_client_ Client *c = client_new(TEST_OTHER_UID), *root = client_new(0);
 
-        /* No query where the reply makes no difference */
+        /* polkit is not queried if its reply makes no difference */
         polkit_questions = 0;
         call_fails(c, NULL, "Attach", "{\"unit\":\"a b\"}", PREFIX "InvalidUnitName", "unit", "a b");
         call_fails(c, NULL, "Detach", "{\"unit\":\"a\"}", PREFIX "NotAttached", "unit", NULL);
@@ -1168,7 +1168,7 @@ static void test_polkit(void) {
         check(polkit_questions == 4);
         check(manager->units.slots[0]->holds->uid == TEST_OTHER_UID);
 
-        /* Nobody but root and the owner of the control group sees its clients */
+        /* Only root and the owner of the control group see its peers */
         call_fails(c, NULL, "GetView", "{\"unit\":\"a\"}", "org.varlink.service.PermissionDenied", NULL,
                    NULL);
         call_fails(root, NULL, "GetView", "{\"unit\":\"a\"}", PREFIX "ViewUnavailable", "unit",
@@ -1176,7 +1176,7 @@ static void test_polkit(void) {
         call_fails(c, NULL, "Get", "{\"unit\":\"a\",\"metrics\":[\"requests.client[b.service].rate\"]}",
                    "org.varlink.service.PermissionDenied", NULL, NULL);
 
-        /* One's lease is one's own, the administrator's hold is not */
+        /* A user may drop an own lease, but not the hold of the administrator */
         call_succeeds(root, "Attach", "{\"unit\":\"b\"}");
         polkit_mood = POLKIT_NO;
         call_succeeds(c, "Detach", "{\"unit\":\"a\",\"lease\":true}");
@@ -1187,7 +1187,7 @@ static void test_polkit(void) {
         check(manager->units.n == 0);
         check(polkit_questions == 6);
 
-        /* Gone while somebody looks for the password */
+        /* The client disconnects while polkit waits for a password */
         polkit_mood = POLKIT_SILENT;
         client_send(c, NULL, "Attach",
                     "{\"unit\":\"a\",\"lease\":true,\"allowInteractiveAuthentication\":true}");
@@ -1214,7 +1214,7 @@ static void test_limits(void) {
         manager->config.units_per_uid_max = 32;
         call_succeeds(c, "Detach", "{\"unit\":\"a\",\"lease\":true}");
 
-        /* Connections: so many of a user, and again when some have gone; root has no such limit */
+        /* Connections are limited by user; closed ones do not count, and root has no limit */
         manager->config.connections_per_uid_max = 10;
         for (unsigned i = 0; i < 9; i++) {
                 fds[i] = open_connection(TEST_OTHER_UID);
@@ -1224,7 +1224,7 @@ static void test_limits(void) {
         check(open_connection(TEST_OTHER_UID) == -EUSERS);
         call_succeeds(c, "GetStatus", "{}");
         (void) close(fds[0]);
-        /* When the user's pause is over */
+        /* After the pause of the user */
         test_wait(event, (fds[0] = open_connection(TEST_OTHER_UID)) >= 0);
         for (unsigned i = 0; i < 9; i++)
                 (void) close(fds[i]);
@@ -1249,14 +1249,14 @@ static unsigned count_readable(const int *fds, size_t n_fds) {
         return n;
 }
 
-/* The work that a user causes delays that user's own requests, not root's. */
+/* The work that a user causes delays requests of that user, and none of root's. */
 static void test_budget(void) {
         static const char message[] = "{\"method\":\"org.qosd.QoS.ListMetrics\",\"more\":true}";
         _cleanup_client_ Client *flood = client_new(TEST_OTHER_UID), *root = client_new(0);
         int fds[UNREAD_CONNECTIONS_MAX + 4];
         unsigned rounds = 0;
 
-        /* There is something to do all the time, and yet it is not done */
+        /* Until no turn is due, although the client always has calls */
         do {
                 (void) client_fill(flood);
                 check(++rounds < 1000);
@@ -1266,7 +1266,7 @@ static void test_budget(void) {
         flood = client_free(flood);
         settle();
 
-        /* Replies that are not read wait in the memory of so many connections */
+        /* Unread replies are kept for this many connections */
         for (unsigned i = 0; i < ELEMENTSOF(fds); i++) {
                 fds[i] = open_connection_with(TEST_OTHER_UID, 4096);
                 check(fds[i] >= 0);
@@ -1279,7 +1279,7 @@ static void test_budget(void) {
                 call_succeeds(root, "GetStatus", "{}");
         check(count_readable(fds, ELEMENTSOF(fds)) == UNREAD_CONNECTIONS_MAX);
 
-        /* When one of them is gone it is the next one's turn */
+        /* When one of them disconnects, the next one has its turn */
         for (size_t n = ELEMENTSOF(fds); n > 0; n--) {
                 size_t i = 0;
 
@@ -1292,7 +1292,7 @@ static void test_budget(void) {
         settle();
 }
 
-/* User ids cost nothing: those with many of them have no more time than others together. */
+/* All users other than root share their time, so that many user ids do not give more of it. */
 static void test_many_users(void) {
         _cleanup_client_ Client *root = client_new(0);
         Client *flood[40];
@@ -1300,7 +1300,7 @@ static void test_many_users(void) {
 
         for (unsigned i = 0; i < ELEMENTSOF(flood); i++)
                 flood[i] = client_new(100000 + i);
-        /* There is something to do all the time, of somebody who has no pause, and yet it is not done */
+        /* Until no turn is due, although a user without a pause always has calls */
         do {
                 for (unsigned i = 0; i < ELEMENTSOF(flood); i++)
                         (void) client_fill(flood[i]);
@@ -1338,16 +1338,16 @@ static void test_listeners(void) {
         check(varlink_server_new(manager, &server) >= 0);
 
         check(connect_as(TEST_OTHER_UID, roots) == -EACCES);
-        /* Each of another user: none of them has too many */
+        /* Each of another user: all are within the limit by user */
         for (; n < ELEMENTSOF(fds); n++) {
                 fds[n] = connect_as(100000 + n, all);
-                if (fds[n] == -EAGAIN) /* the queue of this system is as long */
+                if (fds[n] == -EAGAIN) /* the backlog of this system is as long */
                         break;
                 check(fds[n] >= 0);
         }
         check(n > 100);
 
-        /* Root's connection does not stand behind these */
+        /* Root's connection is not queued behind these */
         root->fd = connect_as(0, roots);
         check(root->fd >= 0);
         client_send(root, NULL, "GetStatus", "{}");
@@ -1358,7 +1358,7 @@ static void test_listeners(void) {
         }
         sd_json_variant_unref(client_expect_reply(root, "GetStatus"));
 
-        /* All of them are accepted, and served */
+        /* All are accepted and served */
         for (unsigned i = 0; i < n; i += 50) {
                 _cleanup_client_ Client *c = new0(Client, 1);
 
@@ -1373,7 +1373,7 @@ static void test_listeners(void) {
         check(unlink(all) >= 0 && unlink(roots) >= 0 && rmdir(directory) >= 0);
 }
 
-/* So many streams of a user, and again when one has ended; root has no such limit. */
+/* Streams are limited by user; ended ones do not count, and root has no limit. */
 static void test_streams(void) {
         _cleanup_client_ Client *root = client_new(0), *c = client_new(TEST_OTHER_UID);
         Client *streams[8 + 1];
@@ -1386,7 +1386,7 @@ static void test_streams(void) {
         }
         call_fails(c, "more", "Subscribe", "{}", PREFIX "TooManyStreams", NULL, NULL);
         streams[0] = client_free(streams[0]);
-        /* The daemon finds that a stream has ended when the pause of its user is over. */
+        /* The daemon notices the end of a stream after the pause of its user. */
         for (bool freed = false; !freed;) {
                 _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
 
@@ -1401,7 +1401,7 @@ static void test_streams(void) {
         call_succeeds(root, "Detach", "{\"unit\":\"a\"}");
 }
 
-/* What all have together others cannot take from root. */
+/* Limits of all users together do not limit root. */
 static void test_reserve(void) {
         static const char *const names[] = { "a", "b", "inner" };
         _cleanup_client_ Client *c = client_new(TEST_OTHER_UID), *root = client_new(0);
@@ -1420,7 +1420,7 @@ static void test_reserve(void) {
                    NULL);
         call_succeeds(root, "Attach", "{\"unit\":\"c\",\"lease\":true}");
         check(manager->units.n == 4);
-        /* What root holds, too, is not theirs alone */
+        /* What root holds, too, does not count for them */
         call_succeeds(root, "Detach", "{\"unit\":\"c\",\"lease\":true}");
         call_succeeds(root, "Attach", "{\"unit\":\"a\",\"lease\":true}");
         call_succeeds(c, "Attach", "{\"unit\":\"c\",\"lease\":true}");
@@ -1444,14 +1444,14 @@ static void test_reserve(void) {
         manager->config.connections_per_uid_max = 128;
 }
 
-/* The loop ends although somebody has not read. */
+/* The event loop ends although a client does not read. */
 static void test_exit(void) {
         _cleanup_client_ Client *c = client_new(0), *waiting = client_new(0);
 
         for (unsigned i = 0; i < 100; i++)
                 client_send(c, "more", "ListMetrics", "{}");
         settle();
-        /* And it ends before PID 1 has replied about the unit: main() frees everything */
+        /* It also ends before the reply of PID 1 about the unit: main() frees everything */
         client_send(waiting, NULL, "Attach", "{\"unit\":\"a\",\"lease\":true}");
         test_wait(event, manager->attaches.operations);
         check(sd_event_exit(event, 0) >= 0);
@@ -1465,7 +1465,7 @@ int main(void) {
         if (!test_become_plain_root())
                 return 77;
 
-        /* No hang is waited for longer than this */
+        /* Timeout of the test */
         (void) alarm(100);
         check(getrlimit(RLIMIT_NOFILE, &limit) >= 0);
         limit.rlim_cur = MIN(limit.rlim_max, 4096U);
@@ -1485,7 +1485,7 @@ int main(void) {
                                        "org.freedesktop.PolicyKit1.Authority",
                                        polkit_vtable, NULL) >= 0);
         check(manager_set_bus(manager, daemon_side) >= 0);
-        /* It takes as many connections as there are descriptors, when it begins */
+        /* The limit of connections follows from that of descriptors at startup */
         check(setrlimit(RLIMIT_NOFILE, &(struct rlimit) { .rlim_cur = 1024, .rlim_max = limit.rlim_max }) >=
               0);
         check(varlink_server_new_peer(manager, &varlink_server) >= 0);

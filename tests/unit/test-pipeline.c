@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Parsed connections (bpf/protocols/pipeline.h) and the parser of RESP: streams that are cut at every place,
+/* Parsed connections (bpf/protocols/pipeline.h) and the parser of RESP, with streams split at every position
  * and at random. */
 
 #include "util-pipeline.h"
@@ -55,12 +55,12 @@ static void test_detect(void) {
 static void test_questions(void) {
         check(asked("*1\r\n$4\r\nPING\r\n") == 1);
         check(asked("*2\r\n$3\r\nGET\r\n$0\r\n\r\n") == 1);
-        /* looks like one, is a value */
+        /* a value that looks like a command */
         check(asked("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$12\r\n*1\r\n$4\r\nPING\r\n") == 1);
         check(asked("PING\r\n") == 1);
         check(asked("PING\nPING\n") == 2);
         check(asked("SET k \"a b\"\r\nGET k\r\n") == 2);
-        /* Commands without a reply of Redis */
+        /* Commands of Redis without a reply */
         check(asked("\r\n") == 0);
         check(asked("\n\r\n*0\r\n*-1\r\nPING\r\n") == 1);
         check(asked("*1\r\n$5\r\nMULTI\r\n*1\r\n$4\r\nPING\r\n*1\r\n$4\r\nEXEC\r\n") == 3);
@@ -71,10 +71,10 @@ static void test_questions(void) {
         check(!understood("*1\r\n$\r\n"));
         check(!understood("*1\r\n$-1\r\n"));
         check(!understood("*99999999999999999999\r\n"));
-        check(!understood("*1\r\n$4\r\nPINGS\r\n")); /* longer than it says */
+        check(!understood("*1\r\n$4\r\nPINGS\r\n")); /* longer than its length says */
 }
 
-/* A group per kind: those that wait, that turn the connection around. */
+/* One group for each kind: blocking commands, and those that change the direction of the connection. */
 static void test_meanings(void) {
         static const struct {
                 const char *question;
@@ -109,7 +109,7 @@ static void test_meanings(void) {
         }
 }
 
-/* A replica: what follows the reply is none, and no request follows; unless the reply is an error. */
+/* A replica: data after the reply are no replies, and no request follows, unless the reply is an error. */
 static void test_replica(void) {
         static const struct {
                 const char *answers;
@@ -145,7 +145,7 @@ static void test_replica(void) {
                         }
 }
 
-/* Commands that turn off replies, to them or to others. */
+/* Commands that turn off replies, to themselves or to others. */
 static void test_quiet(void) {
         static const struct {
                 const char *questions;
@@ -239,7 +239,8 @@ static uint32_t count_errors(struct pipeline *t, const char *data, size_t cut, u
         return first.failed + second.failed;
 }
 
-/* Error replies, wherever they are cut: only those to a command, on their own, and no redirections. */
+/* Error replies, split at every position: only those to a command, with an error at the top level, and no
+ * redirections. */
 static void test_errors(void) {
         static const struct {
                 const char *data;
@@ -272,7 +273,7 @@ static void test_errors(void) {
                 }
 }
 
-/* Of a command that is excluded, and of a connection without one. */
+/* Of an excluded command, and of a connection without exclusions. */
 static void test_errors_left_out(void) {
         static const char data[] = "+OK\r\n-ERR excluded\r\n-ERR no\r\n", refused[] = "-ERR max clients\r\n";
 
@@ -296,7 +297,7 @@ static void test_errors_left_out(void) {
         }
 }
 
-/* The beginning of a response that is not parsed, as all of it leaves at once. */
+/* The beginning of a response that is not parsed, as all of it is sent at once. */
 static void test_error_at_once(void) {
         static const struct {
                 const char *data;
@@ -331,7 +332,7 @@ static enum failure failure_at_once(const char *data, size_t size) {
         return response_get_failure(word, size >= sizeof(bytes) ? behind : 0);
 }
 
-/* The beginning of the response to a unit's own request, which is not parsed if it is the only one. */
+/* The beginning of the response to a request of the unit, which is not parsed if that is the only one. */
 static void test_failure_at_once(void) {
         static const struct {
                 const char *data;
@@ -359,8 +360,8 @@ static void test_failure_at_once(void) {
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
                 check(failure_at_once(table[i].data, strlen(table[i].data)) == table[i].failure);
 
-        /* Statuses of memcached: no failures are success, what is not found or stored, and authentication;
-         * and of quiet requests none is */
+        /* Statuses of memcached: success, "not found", "not stored" and authentication are no failures, nor
+         * are responses to quiet requests */
         for (unsigned status = 0; status < 0x200; status++)
                 for (unsigned opcode = 0; opcode < 2; opcode++) {
                         const char header[24] = { [0] = (char) 0x81, [1] = opcode == 0 ? 0x01 : 0x11,
@@ -419,8 +420,8 @@ static size_t random_command(char *p, unsigned *seed) {
         return (size_t) (p - begin);
 }
 
-/* Many requests and responses, pipelined, in pieces of random size: each is counted once, in its order,
- * with its time. */
+/* Many pipelined requests and responses, in pieces of random size: each is counted once, in order, with its
+ * time. */
 static void test_streams(void) {
         static char questions[1 << 20], answers[1 << 22];
 
@@ -461,7 +462,7 @@ static void test_streams(void) {
         }
 }
 
-/* What a server says of keys that have changed. */
+/* Invalidations of keys (CLIENT TRACKING). */
 static void test_push(void) {
         static const struct {
                 const char *says;
@@ -484,7 +485,7 @@ static void test_push(void) {
 }
 
 
-/* Batches keep the times of their requests apart, and the oldest is always known. */
+/* Batches have the times of their requests, and the oldest one is always known. */
 static void test_groups(void) {
         struct parsed_chunk piece = {};
         struct pipeline t = redis();
@@ -503,7 +504,7 @@ static void test_groups(void) {
         }
         check(pipeline_complete(&t, 1, &g) == 0 && t.asked == 0);
 
-        /* More than there is room for: the count stays right */
+        /* More than the limit: the count is still right */
         for (uint64_t at = 1; at <= 3 * PIPELINE_BATCHES; at++) {
                 ask(&t, &piece, "PING\r\n", 6, at);
                 pipeline_read(&t, at);
@@ -514,7 +515,7 @@ static void test_groups(void) {
         check(t.asked == 0);
 }
 
-/* The gauge: one for each request, zero in the end, whatever happens in between. */
+/* The gauge: one for each request, and zero at the end, in any order of events. */
 static void test_in_flight(void) {
         struct exchange_effect e = {};
         struct parsed_chunk piece = {};
@@ -541,7 +542,7 @@ static void test_in_flight(void) {
         pipeline_commit(&t, &x, 9, 1, &e);
         check(e.in_flight == 0 && x.open_at == 0);
 
-        /* Given up in the middle: as if there had been no parser */
+        /* Abandoned in between: as if it had never been parsed */
         exchange_arrive(&x, 15, &(struct exchange_segment) { 12, 30, 12, 65536 }, &e);
         ask(&t, &piece, "PING\r\nPING\r\nPING\r\n", 18, 15);
         e.in_flight += pipeline_extra(&t);
@@ -551,8 +552,8 @@ static void test_in_flight(void) {
         check(e.in_flight == 1 && e.overlap == 0 && x.state == EXCHANGE_ASKED && x.first_at == 15);
 }
 
-/* A response that cannot be parsed: outstanding requests are forgotten once nothing is unsent, and parsing
- * continues with the next one. */
+/* A response that cannot be parsed: outstanding requests are dropped once nothing is unsent, and parsing
+ * resumes with the next request. */
 static void test_lost(void) {
         struct parsed_chunk piece = {};
         struct pipeline t = redis();
@@ -577,7 +578,7 @@ static void exclude(const char *const *words, size_t n) {
                 check(exclude_list_add(&pipeline_excludes, words[i]) == 0);
 }
 
-/* Commands that are left out: by their whole name, however they are written and cut. */
+/* Excluded commands: by their whole name, in upper or lower case, split at every position. */
 static void test_excluded_commands(void) {
         static const char *const words[] = { "redis:ping", "redis:BRPOP", "redis:ZREMRANGEBYRANK",
                                              "redis:ft.search" };
@@ -591,7 +592,7 @@ static void test_excluded_commands(void) {
                 { "PING\r\nping x y\r\nGET PING\r\n", 3, 3 },
                 { "*3\r\n$5\r\nbrpop\r\n$1\r\nk\r\n$1\r\n0\r\n*3\r\n$5\r\nBLPOP\r\n$1\r\nk\r\n$1\r\n0\r\n",
                   1, 2 },
-                /* The first eight letters are the same */
+                /* The first eight letters are equal */
                 { "*1\r\n$15\r\nZREMRANGEBYRANK\r\n*1\r\n$14\r\nZREMRANGEBYLEX\r\n*1\r\n$16\r\n"
                   "ZREMRANGEBYSCORE\r\n", 1, 3 },
                 { "*1\r\n$9\r\nft.search\r\n*1\r\n$9\r\nFTNSEARCH\r\n*1\r\n$0\r\n\r\n", 1, 3 },
@@ -613,8 +614,8 @@ static void test_excluded_commands(void) {
                 }
 }
 
-/* Many at once, some of which are excluded: each response is of one kind or the other, and the gauge has
- * the others alone. */
+/* Many requests at a time, some of them excluded: each response is matched, and the gauge has the others
+ * only. */
 static void test_excluded_counts(void) {
         static const char *const words[] = { "redis:PING" };
         static const char ping[] = "*1\r\n$4\r\nPING\r\n", get[] = "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
@@ -657,7 +658,7 @@ static void test_excluded_counts(void) {
                 check(pings == 0 && answered == n && t.n_groups == 0);
         }
 
-        /* More of them than can be distinguished: that is reported */
+        /* More than can be distinguished, which is reported */
         {
                 struct arrival_times times = { .came_at = 1, .names = PROTOCOL_NAMES };
                 struct parsed_chunk piece = {};
@@ -671,7 +672,7 @@ static void test_excluded_counts(void) {
         }
 }
 
-/* In flight until its name is known, and not after that; the one behind it is. */
+/* In flight until its name is known, but not later; the next one is. */
 static void test_excluded_in_flight(void) {
         static const char *const words[] = { "redis:BRPOP" };
         static const char brpop[] = "*3\r\n$5\r\nBRPOP\r\n$1\r\nk\r\n$1\r\n0\r\n", get[] =
@@ -705,7 +706,7 @@ static void test_excluded_in_flight(void) {
         pipeline_commit(&t, &x, 9, 1, &e);
         check(e.in_flight == 0 && t.asked == 0);
 
-        /* One whose connection goes away is nobody's error */
+        /* An excluded request is no error when its connection is closed */
         pipeline_feed_questions(&t, &piece, brpop, strlen(brpop), &times, 0);
         pipeline_commit(&t, &x, 10, 1, &e);
         e.unanswered = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 /* Connections of which the kernel has skipped runs of programs (bpf/protocols/read-position.h): each single
- * run of a story is left out in turn, and each pair of them. Programs for packets are never skipped; those
- * that see what the application reads are. */
+ * run of a sequence of events is omitted in turn, and each pair. Programs for packets are never skipped;
+ * those for reads are. */
 
 #include "util-http2.h"
 #include "util-pipeline.h"
@@ -15,7 +15,7 @@
 
 typedef enum Speaks { PLAIN, TALK, MUX, SEALED } Speaks;
 
-/* What happens, in order: requests come and are read piece by piece, responses leave. */
+/* Events in order: requests arrive and are read piece by piece, responses are sent. */
 typedef struct Event {
         enum { COMES = 1, READS, LEAVES, LEAVES_PART, PASSES } what;
         const char *data;
@@ -37,7 +37,7 @@ typedef struct Connection {
         uint32_t arrived, copied, written, left;
         char in[STREAM_MAX];
         uint64_t now;
-        unsigned runs, skipped[2]; /* of the programs that can be skipped, from 1 */
+        unsigned runs, skipped[2]; /* number of the run among those that can be skipped, from 1 */
         unsigned begun, parsed, unanswered, overlaps, drops, failed;
         int in_flight;
 } Connection;
@@ -248,7 +248,7 @@ static void departs(Connection *c, const char *data, size_t size, bool complete)
         account(c, &e);
 }
 
-/* As requests_state, when the client hangs up behind all of it. */
+/* As requests_state, when the client closes the connection at the end. */
 static void ends(Connection *c) {
         bool missed = (c->x.flags & EXCHANGE_PARSED && c->t.missed) ||
                       (c->x.flags & EXCHANGE_H2 && c->h->in.synced != H2_SYNCED);
@@ -319,8 +319,8 @@ static void play(Connection *c, Speaks speaks, const Event *story, size_t n, uns
         ends(c);
 }
 
-/* expected: requests; failed: responses of these that say so; spared: so many at most are plain exchanges
- * where one run is skipped. */
+/* expected: requests; failed: responses with an error among them; spared: limit of requests that become
+ * plain exchanges if one run is skipped. */
 static void tell(const char *name, Speaks speaks, const Event *story, size_t n, unsigned expected,
                  unsigned failed, unsigned spared, bool pipelined) {
         static Connection c;
@@ -338,7 +338,7 @@ static void tell(const char *name, Speaks speaks, const Event *story, size_t n, 
         for (unsigned i = 1; i <= all; i++)
                 for (unsigned k = i; k <= all; k++) {
                         play(&c, speaks, story, n, i, k);
-                        /* Where the protocol is not known, several at once are one */
+                        /* With an unknown protocol, concurrent requests are one */
                         if (pipelined && i == 1 && k > 1 && c.begun < expected)
                                 continue;
                         if (c.begun != expected || c.unanswered != 0 || c.in_flight != 0 || c.drops != 0)
@@ -374,8 +374,8 @@ static void test_plain(void) {
 #define FAILED "HTTP/1.1 500 Sorry\r\nContent-Length: 2\r\n\r\nno"
 
 static void test_http(void) {
-        /* The first request of a connection is a plain exchange where it was not seen: the protocol is
-         * not known */
+        /* The first request of a connection is a plain exchange if its read was skipped: the protocol is
+         * unknown */
         TELL("keep-alive", TALK, 5, 1, 1, EXCHANGES(GET, OK), EXCHANGES(GET, OK), EXCHANGES(GET, FAILED),
              EXCHANGES(GET, OK), EXCHANGES(GET, OK));
         TELL("bodies", TALK, 3, 0, 1,
@@ -411,7 +411,7 @@ static void test_redis(void) {
              COMES("defghi\r\n"), READS(8), LEAVES_PART("$2\r\n"), LEAVES("xx\r\n"), EXCHANGES(PING, PONG));
 }
 
-/* A request without a response that was not seen is in flight until the next response, and does not
+/* A request without a response whose read was skipped is in flight until the next response, and does not
  * count. */
 static void test_memcached(void) {
 #define SET_QUIET "set a 0 0 1 noreply\r\nx\r\n"
@@ -448,7 +448,7 @@ static void test_http2(void) {
         play(&c, MUX, story, ELEMENTSOF(story), 0, 0);
         check(c.begun == 9 && c.failed == 1 && c.in_flight == 0 && c.unanswered == 0);
         all = c.runs;
-        /* The protocol is not known where the preface was not seen */
+        /* The protocol is unknown if the preface was skipped */
         for (unsigned i = 2; i <= all; i++)
                 for (unsigned k = i; k <= all; k++) {
                         play(&c, MUX, story, ELEMENTSOF(story), i, k);
@@ -460,8 +460,8 @@ static void test_http2(void) {
         free(c.h);
 }
 
-/* A request stays open all the time (somebody waits for news): what comes is parsed again nevertheless. The
- * first request and its end are seen. */
+/* While a request stays open (a long poll), later ones are parsed again nevertheless. The first request and
+ * its end are seen. */
 static void test_http2_open(void) {
 #define RESETS(id) "\0\0\4\3\0\0\0\0" id "\0\0\0\10"
         static const Event story[] = {
@@ -494,7 +494,7 @@ static void test_http2_open(void) {
         free(c.h);
 }
 
-/* The end of a request was missed: it is in flight for a minute, and again should there be a response. */
+/* If the end of a request was missed, it is in flight for a minute, and again if there is a response. */
 static void test_http2_doubted(void) {
 #define WAITS { PASSES, NULL, 0 }
         for (unsigned answered = 0; answered < 2; answered++) {
@@ -528,7 +528,7 @@ static void test_http2_doubted(void) {
         }
 }
 
-/* What a request goes on with is not taken for frames, whatever it looks like. */
+/* The rest of a request is not parsed as frames, even if it looks like them. */
 static void test_http2_not_resumed(void) {
         struct h2_conn *h = h2_storage_new();
         Connection c = { .h = h };
@@ -586,7 +586,7 @@ static void test_tls(void) {
 #define FINISHED_OLD "\x16\3\3\0\x28" SECRET "0123"
 #define READS_RECORD(record) READS(5), READS(sizeof(record) - 1 - 5)
 
-/* Nothing of the handshake is a request, whichever of its records was not seen. */
+/* No part of a handshake is a request, whichever of its records was skipped. */
 static void test_tls_handshake(void) {
         TELL("TLS 1.3", SEALED, 3, 0, 1,
              COMES(CLIENT_HELLO), READS_RECORD(CLIENT_HELLO), LEAVES(SERVER_HELLO CHANGES SERVER_SEALED),
@@ -601,7 +601,7 @@ static void test_tls_handshake(void) {
              LEAVES(RECORD), COMES(RECORD), READS_RECORD(RECORD), LEAVES(RECORD));
 }
 
-/* It was read, and has no response: also where the read was not seen. */
+/* It was read, and has no response, also if the read was skipped. */
 static void test_unanswered(void) {
         static const Event story[] = { EXCHANGES("one", "1"), COMES("two"), READS(3) };
         Connection c = {};
@@ -612,8 +612,7 @@ static void test_unanswered(void) {
         }
 }
 
-/* A body that was spliced, of which the parser has seen nothing: where it ends is known, and so is what
- * becomes of its request. */
+/* A body that was spliced, which the parser has not seen: its end is known, and its request is complete. */
 static void test_body_not_seen(void) {
 #define POST "POST / HTTP/1.1\r\nContent-Length: 12\r\n\r\n"
         static const Event unanswered[] = {
@@ -628,7 +627,7 @@ static void test_body_not_seen(void) {
         };
         static Connection c;
 
-        /* The fifth run is the one that would see the body */
+        /* The fifth run would see the body */
         play(&c, TALK, unanswered, ELEMENTSOF(unanswered), 5, 5);
         check(c.t.missed == PIPELINE_FOLLOWED && c.begun == 1 && c.unanswered == 1 && c.drops == 0 &&
               c.in_flight == 0);
@@ -639,7 +638,7 @@ static void test_body_not_seen(void) {
         check(c.t.missed == PIPELINE_FOLLOWED && c.begun == 4 && c.parsed == 4 && c.failed == 2 &&
               c.unanswered == 0 && c.drops == 0 && c.in_flight == 0);
 
-        /* A byte more is not the body's */
+        /* A further byte is not part of the body */
         for (uint32_t more = 0; more < 2; more++) {
                 struct arrival_times times = { .came_at = 1 };
                 struct pipeline t = { .protocol = PROTOCOL_HTTP1 };
@@ -653,7 +652,7 @@ static void test_body_not_seen(void) {
         }
 }
 
-/* What a request whose beginning was not seen goes on with is not taken for one. */
+/* The rest of a request whose beginning was skipped is not a request. */
 static void test_not_resumed(void) {
         struct pipeline t = { .protocol = PROTOCOL_HTTP1 };
         static const char get[8] = "GET / HT", body[8] = "body bod";
@@ -665,16 +664,16 @@ static void test_not_resumed(void) {
         memcpy(&word, get, 8);
         check(!pipeline_resumes(&t, 200, word, 8, 0)); /* it has no response */
         t.asked = t.n_groups = 0;
-        check(!pipeline_resumes(&t, 200, word, 8, 1)); /* not all of that has left */
-        check(!pipeline_resumes(&t, 201, word, 8, 0)); /* something else was missed */
+        check(!pipeline_resumes(&t, 200, word, 8, 1)); /* not all of it has been sent */
+        check(!pipeline_resumes(&t, 201, word, 8, 0)); /* another run was skipped */
         memcpy(&word, body, 8);
         check(!pipeline_resumes(&t, 200, word, 8, 0));
         memcpy(&word, get, 8);
         check(pipeline_resumes(&t, 200, word, 8, 0) && !t.missed);
 }
 
-/* A look at data is its read, until the data is taken: then that is. What the server works at is not read
- * again when it peeks at what follows. */
+/* Peeking at data is its read until the data is taken, which is then. The request in service is not read
+ * again when the application peeks at later data. */
 static void test_peeked(void) {
         static const char two[] = "GET /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n";
         struct arrival_times times = { .came_at = 10 };
@@ -706,7 +705,7 @@ static void test_peeked(void) {
         read_again(&x, &t, 30, IN + one);
         check(pipeline_newest(&t)->read_at == 30);
 
-        /* The first byte of the second one, twice */
+        /* The first byte of the second request, twice */
         pipeline_feed_questions(&t, &piece, two + one, 1, &times, IN + one);
         t.in_pos = IN + one + 1;
         read_apply(&x, &(struct read_parsers) { .pipeline = &t }, 40, IN + one + 1, 0, &e);
