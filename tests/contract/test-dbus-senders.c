@@ -756,7 +756,7 @@ static void test_objects_that_change(void) {
         send_for_object(":1.340", "AttachUnit", 0, &attached);
         expect(&attached, NULL);
         check(!objects.message);
-        /* Another sender of the user waits for its turn, and leaves */
+        /* A second reply to the user waits for the first one, until its sender leaves */
         delays = true;
         send_to_objects(":1.342", &second);
         test_wait(event, n_questions == 1);

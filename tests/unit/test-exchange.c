@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The state machine of a connection (bpf/protocols/exchange.h), event by event. Time is in arbitrary units,
- * positions begin just below the wrap of sequence numbers. */
+/* The state machine of a connection (bpf/protocols/exchange.h), event by event. Times have an arbitrary
+ * unit, positions begin just below the wrap of sequence numbers. */
 
 #include "check.h"
 #include "util.h"
@@ -112,7 +112,7 @@ static void test_segments(void) {
         check(x.first_out_at == 300 && x.last_out_at == 349);
 }
 
-/* Retransmitted in both directions: nothing is counted twice. */
+/* Retransmissions in both directions are not counted twice. */
 static void test_retransmissions(void) {
         struct exchange x = exchange_new();
         Totals t = {};
@@ -123,14 +123,14 @@ static void test_retransmissions(void) {
         arrive(&x, &t, 21, 0, 100, 100);
         depart(&x, &t, 30, 0, 50, 50);
         depart(&x, &t, 31, 50, 50, 50);
-        arrive(&x, &t, 32, 0, 100, 100);        /* the client did not get the acknowledgement */
+        arrive(&x, &t, 32, 0, 100, 100);        /* the acknowledgement was lost */
         arrive(&x, &t, 33, 99, 100, 100);       /* keep-alive probe with a byte of old data */
         depart(&x, &t, 34, 0, 50, 50);
         check(t.begun == 1 && t.grown == 0 && t.in_flight == 0 && t.overlaps == 0);
         check(t.bytes_in == 100 && t.bytes_out == 50);
 }
 
-/* The first of two segments is lost and arrives late: only then is the request complete. */
+/* The first of two segments is lost and arrives late: the request is complete only then. */
 static void test_hole(void) {
         struct exchange x = exchange_new();
         Totals t = {};
@@ -147,15 +147,15 @@ static void test_hole(void) {
         check(t.begun == 2 && t.overlaps == 0 && t.bytes_in == 210);
 }
 
-/* Bytes that the application peeks at or does not read are no request; those beyond the window are not
- * the connection's. */
+/* Bytes that are peeked at, or not read, are no request; bytes beyond the window are not of the
+ * connection. */
 static void test_unread(void) {
         struct exchange x = exchange_new();
         Totals t = {};
 
         arrive(&x, &t, 10, 0, 100, 0);
         reads(&x, &t, 11, 0);
-        depart(&x, &t, 12, 0, 10, 10);          /* greets without having read */
+        depart(&x, &t, 12, 0, 10, 10);          /* sends a greeting without having read */
         check(t.begun == 0 && t.in_flight == 1);
 
         arrive(&x, &t, 13, 100 + 4 * WINDOW, 200 + 4 * WINDOW, 100);
@@ -178,7 +178,7 @@ static void test_server_speaks_first(void) {
         check(t.begun == 1 && t.in_flight == 0);
 }
 
-/* The next request arrives while a response is being sent: from then on the connection is unparsed. */
+/* If the next request arrives while a response is being sent, the connection is unparsed from then on. */
 static void test_pipelining(void) {
         struct exchange x = exchange_new();
         Totals t = {};
@@ -200,7 +200,7 @@ static void test_pipelining(void) {
         }
 }
 
-/* One in a hundred may: a connection that has earned it is counted on. */
+/* One of a hundred requests may: the connection is still counted. */
 static void test_seldom_pipelined(void) {
         struct exchange x = exchange_new();
         uint32_t in = 0, out = 0;
@@ -228,7 +228,7 @@ static void test_seldom_pipelined(void) {
 }
 
 static void test_ends(void) {
-        /* A response, then closed by either side: nothing is open */
+        /* A response, and a close by either side: nothing is open */
         {
                 struct exchange x = exchange_new();
                 Totals t = {};
@@ -241,7 +241,7 @@ static void test_ends(void) {
                 check(t.unanswered == 0 && t.in_flight == 0 && t.begun == 1);
         }
 
-        /* The unit hangs up after it has read */
+        /* The unit closes the connection after it has read */
         {
                 struct exchange x = exchange_new();
                 Totals t = {};
@@ -254,7 +254,7 @@ static void test_ends(void) {
                 check(t.unanswered == 1);
         }
 
-        /* It has written the response and closed before that could leave */
+        /* It has written the response, and closed the connection before any of it was sent */
         {
                 struct exchange x = exchange_new();
                 Totals t = {};
@@ -268,7 +268,7 @@ static void test_ends(void) {
                 check(t.unanswered == 0 && t.in_flight == 0 && t.begun == 1);
         }
 
-        /* Reset while the request waits, unread */
+        /* A reset while the request is unread */
         {
                 struct exchange x = exchange_new();
                 Totals t = {};
@@ -279,7 +279,7 @@ static void test_ends(void) {
         }
 }
 
-/* A slow reader: the response is in flight while bytes written have not left, and again when more are
+/* A slow reader: the response is in flight while written bytes are unsent, and again when more are
  * written. */
 static void test_slow_answer(void) {
         struct exchange x = exchange_new();
@@ -297,8 +297,7 @@ static void test_slow_answer(void) {
         check(t.in_flight == 0 && t.begun == 1 && t.grown == 3 && x.last_out_at == 10);
 }
 
-/* Any order of events keeps the gauge at 0 or 1 and returns it to 0 in the end; no request is counted
- * twice. */
+/* With any order of events the gauge is 0 or 1, and 0 at the end, and no request is counted twice. */
 static void test_random(void) {
         unsigned seed = 1;
 
@@ -345,7 +344,8 @@ static void test_random(void) {
         }
 }
 
-/* Seen from the middle on: the first events have the positions, no request is lost or invented. */
+/* Connections older than the attach: the first events have the positions, and the count of requests is
+ * exact. */
 static void test_unknown(void) {
         struct exchange x = {};
         Totals t = {};
@@ -358,7 +358,7 @@ static void test_unknown(void) {
               x.first_at == 2);
 }
 
-/* Events on a connection that once had a response: one may pause, but not for that long. */
+/* Events on a connection that once had a response: a response may pause, but not for that long. */
 static void test_silence(void) {
         struct exchange x = exchange_new();
         Totals t = {};
@@ -373,13 +373,12 @@ static void test_silence(void) {
         for (unsigned i = 0; i < 5; i++)
                 depart(&x, &t, (i + 2) * 2 * EXCHANGE_SILENCE_NSEC, 200 + i * 100, 300 + i * 100,
                        300 + i * 100);
-        /* One that does not get through at once does not open anything either */
+        /* A response whose bytes are unsent for a while does not begin another one */
         depart(&x, &t, 20 * EXCHANGE_SILENCE_NSEC, 700, 800, 900);
         depart(&x, &t, 20 * EXCHANGE_SILENCE_NSEC + 1, 800, 900, 900);
         check(t.begun == 1 && t.grown == 1 && t.in_flight == 0 && t.overlaps == 0 && t.bytes_out == 900);
 
-        /* The next request is one. A response that the client reads slowly is one, however long that
-         * takes */
+        /* The next request counts. A response that the client reads slowly is one, however long it takes */
         arrive(&x, &t, 21 * EXCHANGE_SILENCE_NSEC, 64, 128, 64);
         reads(&x, &t, 21 * EXCHANGE_SILENCE_NSEC, 128);
         depart(&x, &t, 21 * EXCHANGE_SILENCE_NSEC, 900, 1000, 2000);
@@ -390,7 +389,7 @@ static void test_silence(void) {
 
 /* ---- the client role ---- */
 
-/* Positions of what it sends begin at OUT, of what it hears at IN. */
+/* Positions of sent data begin at OUT, of received data at IN. */
 static void ask(struct exchange *x, Totals *t, uint64_t now, uint32_t from, uint32_t to) {
         struct exchange_effect e = {};
         uint32_t bytes = exchange_leave(x, OUT + to, OUT + from);
@@ -409,8 +408,8 @@ static void hear(struct exchange *x, Totals *t, uint64_t now, uint32_t to, uint3
         account(t, &e);
 }
 
-/* Messages without a response, of PostgreSQL's replication and of MySQL's prepared statements: no
- * request, unless one is open or arrives with it. */
+/* Messages without a response, of PostgreSQL's replication and MySQL's prepared statements, are no requests,
+ * unless a request is open or arrives with them. */
 static void test_remarks(void) {
         static const uint8_t standby[] = { 'd', 0, 0, 0, 38, 'r', 1, 2 },
                 hot[] = { 'd', 0, 0, 0, 29, 'h', 3, 4 },
@@ -450,7 +449,7 @@ static void test_remarks(void) {
                 check(t.begun == 0 && t.in_flight == 0);
         }
 
-        /* A request behind it, read with it */
+        /* A request behind it, read at the same time */
         e = (struct exchange_effect) {};
         exchange_arrive_unasked(&x, 50, &(struct exchange_segment) { IN + at, IN + at + 39, IN + at,
                                                                        IN + at + WINDOW }, &e);
@@ -461,11 +460,10 @@ static void test_remarks(void) {
         depart(&x, &t, 80, 1000, 1100, 1100);
         check(t.begun == 1 && t.in_flight == 0 && t.overlaps == 0 && exchange_is_idle(&x));
 
-        /* Behind its response, a part of which had not left: that goes on as a stream, and is no part of
-         * it */
+        /* Behind its response, a part of which was unsent: that part goes on, and is not of the request */
         depart(&x, &t, 90, 1100, 1200, 1300);
         check(t.grown == 1 && t.in_flight == 1);
-        /* The one before the request, retransmitted, ends nothing */
+        /* The message before the request, retransmitted, has no effect */
         e = (struct exchange_effect) {};
         exchange_arrive_unasked(&x, 95, &(struct exchange_segment) { IN + at, IN + at + 39, IN + at + 64,
                                                                        IN + at + WINDOW }, &e);
@@ -482,15 +480,15 @@ static void test_remarks(void) {
 
 /* Requests that can be distinguished: each is in flight, and all of them count with the first byte of a
  * response. */
-/* Lines of a log: after ten seconds no client waits for a response, and what is sent then is none, unless
- * it follows at once. */
+/* Lines of a log: after ten seconds no client waits for a response, and data sent later is none, unless it
+ * follows at once. */
 static void test_one_way(void) {
         const uint64_t second = UINT64_C(1000000000);
         struct exchange x = exchange_new();
         uint64_t now = second;
         Totals t = {};
 
-        x.first_out_at = 1; /* it has said something before */
+        x.first_out_at = 1; /* it has sent data before */
         for (unsigned i = 0; i < 20; i++, now += 2 * second) {
                 arrive(&x, &t, now, 10 * i, 10 * i + 10, 10 * i + 10);
                 check(t.in_flight == 1);
@@ -505,7 +503,7 @@ static void test_one_way(void) {
         depart(&x, &t, now + 20, 5, 10, 10);
         check(t.begun == 1 && t.in_flight == 0 && x.first_at == now);
 
-        /* Slow, but a request: its parts are apart, and all of them arrive in time */
+        /* Slow, but one request: its parts arrive at intervals, all of them in time */
         for (unsigned i = 0; i < 5; i++) {
                 now += 2 * second;
                 arrive(&x, &t, now, 210 + 10 * i, 220 + 10 * i, 220 + 10 * i);
@@ -515,7 +513,7 @@ static void test_one_way(void) {
         now += 5 * second;
         depart(&x, &t, now, 10, 15, 15);
         check(t.begun == 2 && t.in_flight == 0 && x.first_at == now - 13 * second);
-        /* Long, and without a silence */
+        /* Long, and without a pause */
         for (unsigned i = 0; i < 100; i++) {
                 now += second / 2;
                 arrive(&x, &t, now, 260 + i, 261 + i, 261 + i);
@@ -526,20 +524,20 @@ static void test_one_way(void) {
         check(t.unanswered == 1 && t.in_flight == 0 && t.overlaps == 0);
 }
 
-/* The same without silences: messages, each read before the next one comes. */
+/* The same without pauses: messages, each read before the next one arrives. */
 static void test_messages(void) {
         const uint64_t second = UINT64_C(1000000000), gaps[] = { second / 100, second / 2 };
         const uint32_t lengths[] = { 20, 20, 1000, 8000, 8000 };
 
         for (unsigned k = 0; k < 10; k++) {
                 uint64_t gap = gaps[k % 2], now = second, before;
-                /* Large ones, however far apart they come, may be an upload, whose response is late */
+                /* Large parts, at any interval, may be an upload with a late response */
                 bool pushed = k / 2 != 1, is_stream = pushed && lengths[k / 2] <= EXCHANGE_MESSAGE_MAX;
                 struct exchange x = exchange_new();
                 uint32_t at = 0;
                 Totals t = {};
 
-                /* It has a response at first, as any */
+                /* It has a response at first, like others */
                 arrive(&x, &t, now, 0, 10, 10);
                 reads(&x, &t, now + 10, 10);
                 depart(&x, &t, now + 20, 0, 10, 10);
@@ -556,7 +554,7 @@ static void test_messages(void) {
                         check(t.in_flight == !(is_stream && now >= 11 * second + gap));
                 }
                 if (is_stream) {
-                        /* What is sent at once is the response to the newest */
+                        /* Data sent at once is the response to the newest one */
                         depart(&x, &t, now + 20, 10, 20, 20);
                         check(t.begun == 2 && x.first_at == now);
                         /* The next one is a request again, until more is known */
@@ -569,7 +567,7 @@ static void test_messages(void) {
                 check(t.unanswered == 1 && t.in_flight == 0 && t.overlaps == 0);
         }
 
-        /* A client that closes in the middle of a stream has aborted nothing */
+        /* A client that closes the connection amid a stream has aborted nothing */
         {
                 struct exchange x = exchange_new();
                 Totals t = {};
@@ -579,7 +577,7 @@ static void test_messages(void) {
                         exchange_note_part(&x, second + i * second / 10, 0, 10, 1);
                         reads(&x, &t, second + i * second / 10 + 5, i * 10 + 10);
                 }
-                /* The server does not read any more */
+                /* The server stops reading */
                 arrive(&x, &t, 14 * second, 1200, 1210, 1210);
                 exchange_note_part(&x, 14 * second, 13 * second, 10, 1);
                 check(t.in_flight == 1 && x.open_at == 14 * second);
@@ -589,7 +587,7 @@ static void test_messages(void) {
                 check(t.unanswered == 0);
         }
 
-        /* Many parts at once, and then nothing: it waits */
+        /* Many parts at once, then silence: the client waits */
         {
                 struct exchange x = exchange_new();
                 Totals t = {};
@@ -604,7 +602,7 @@ static void test_messages(void) {
                 check(t.unanswered == 1);
         }
 
-        /* The other role */
+        /* The client role */
         for (unsigned k = 0; k < 2; k++) {
                 struct exchange_effect e = {};
                 struct exchange x = exchange_new();
@@ -619,8 +617,8 @@ static void test_messages(void) {
         }
 }
 
-/* What is sent after messages of a second or more is a response to the newest one, and to a request in parts
- * that arrive faster one to all of it. */
+/* Data sent after messages at intervals of a second or more is a response to the newest one; after parts at
+ * shorter intervals it is one to the whole request. */
 static void test_published(void) {
         const uint64_t second = UINT64_C(1000000000), gaps[] = { second / 4, second / 20 };
 
@@ -641,7 +639,7 @@ static void test_published(void) {
         }
 }
 
-/* The response to a subscription has no part of the messages that follow it, whatever their rate. */
+/* The response to a subscription does not include the messages that follow it, at any rate. */
 static void test_subscribed(void) {
         const uint64_t second = UINT64_C(1000000000);
         const uint64_t gaps[] = { second / 100, second / 10, second * 9 / 10 };
@@ -662,7 +660,7 @@ static void test_subscribed(void) {
                 }
                 check(t.begun == 1 && t.in_flight == 0 && x.last_out_at < begun + second);
 
-                /* A response that takes as long, and is larger, or that the client is slow to read */
+                /* A response that takes as long and is larger, or that the client reads slowly */
                 for (unsigned large = 0; large < 2; large++) {
                         now += gaps[k];
                         arrive(&x, &t, now, 10 + large * 10, 20 + large * 10, 20 + large * 10);
@@ -680,7 +678,7 @@ static void test_subscribed(void) {
         }
 }
 
-/* Both ends speak when they like: the end of that leaves nothing open, whoever goes, in both roles. */
+/* Both ends send at any time: after the end nothing is open, whichever closes, in both roles. */
 static void test_session(void) {
         for (unsigned session = 0; session < 2; session++) {
                 struct exchange x = exchange_new(), y = exchange_new();
@@ -704,14 +702,14 @@ static void test_session(void) {
               !exchange_is_farewell(0x0007000001, 6));
 }
 
-/* The same in the client role, and where there never was a response. */
+/* The same in the client role, and without any response before. */
 static void test_one_way_asked(void) {
         const uint64_t second = UINT64_C(1000000000);
         struct exchange x = exchange_new(), y = exchange_new(), z = exchange_new();
         struct exchange_effect e = {};
         Totals t = {}, lines = {};
 
-        /* Lines that go on and on */
+        /* Lines without an end */
         for (unsigned i = 0; i < 120; i++) {
                 arrive(&z, &lines, second + i * second / 10, i * 10, i * 10 + 10, i * 10 + 10);
                 reads(&z, &lines, second + i * second / 10, i * 10 + 10);
@@ -733,7 +731,7 @@ static void test_one_way_asked(void) {
         check(!exchange_is_ignored(&y, 100 * second));
         reads(&y, &t, second, 10);
         check(!exchange_is_ignored(&y, 10 * second) && exchange_is_ignored(&y, 12 * second));
-        y.flags |= EXCHANGE_ONE_WAY; /* as the sender of the request notes */
+        y.flags |= EXCHANGE_ONE_WAY; /* as set by the sender of the request */
         depart(&y, &t, 12 * second, 0, 5, 5);
         check(t.begun == 1 && !(y.flags & EXCHANGE_ONE_WAY) && !exchange_is_ignored(&y, 100 * second));
         arrive(&y, &t, 13 * second, 10, 20, 20);
@@ -765,7 +763,7 @@ static void test_ask_more(void) {
                 check(e.begun && in_flight == 0 && x.asked == 0);
         }
 
-        /* What begins to leave behind a response is another one; the end of the connection ends all */
+        /* Data that begins to be sent after a response is another one; the end of the connection ends all */
         for (uint32_t n = 0; n < 3; n++) {
                 struct exchange_effect e = {};
 
@@ -777,7 +775,7 @@ static void test_ask_more(void) {
                 x = (struct exchange) {};
         }
 
-        /* Each of those that a parser has counted has no response */
+        /* Each of the requests counted by a parser has no response */
         for (uint32_t n = 0; n < 4; n++) {
                 struct exchange_effect e = {};
 
@@ -788,7 +786,7 @@ static void test_ask_more(void) {
         }
 }
 
-/* No parser understands what is sent from some point on: what was parsed before counts, nothing behind. */
+/* If the parser fails at some point, requests parsed before count, and none after. */
 static void test_ask_unparsed(void) {
         for (uint32_t asked = 0; asked < 4; asked++) {
                 struct exchange x = {};
@@ -819,8 +817,8 @@ static void test_ask_unparsed(void) {
         }
 }
 
-/* Several are open, and their responses are distinguished when they are read: in flight until then, each
- * by itself. */
+/* Several requests are open, and their responses are distinguished when they are read: in flight until then,
+ * one by one. */
 static void test_pipe(void) {
         struct exchange_effect e = {};
         struct exchange_marks marks;
@@ -841,7 +839,7 @@ static void test_pipe(void) {
         check(e.in_flight == 0 && !e.begun && !e.grown && x.n_marks == 2);
         exchange_get_marks(&x, &marks);
         check(exchange_when(&marks, IN + 10, 1) == 1100 && exchange_when(&marks, IN + 11, 0) == 1120);
-        /* No client waits for more than a second without a response: it is no stream of messages without
+        /* No client waits for more than a second without a response: it is not a stream of messages without
          * responses */
         exchange_ask_again(&x, 1020 + EXCHANGE_PATIENCE_NSEC + 1, &e);
         check(e.in_flight == 0 && !(x.flags & EXCHANGE_ONE_WAY));
@@ -851,7 +849,7 @@ static void test_pipe(void) {
         check(!exchange_pipe_read(&x, IN + 10, 1, 0, &e) && x.n_marks == 1 && x.state == EXCHANGE_ASKED);
         exchange_piped(&x, 2, &e);
         check(in_flight + e.in_flight == 0 && x.asked == 0);
-        /* In the middle of a response; one more request, with a response */
+        /* Amid a response, a further request with a response */
         check(!exchange_pipe_read(&x, IN + 25, 0, 0, &e) && x.n_marks == 0);
         exchange_ask(&x, 1200, &e);
         exchange_ask_more(&x, 1200, 1, &e);
@@ -860,7 +858,7 @@ static void test_pipe(void) {
         exchange_piped(&x, 1, &e);
         check(exchange_pipe_read(&x, IN + 50, 1, 0, &e) && in_flight + e.in_flight == 0);
         check(x.state == EXCHANGE_IDLE && !(x.flags & EXCHANGE_PIPED));
-        /* What is sent without a request belongs to none; the next request is like any */
+        /* Data sent without a request belongs to none; the next request is an ordinary one */
         e = (struct exchange_effect) {};
         check(exchange_receive_response(&x, 1310, IN + 60, IN + 50, IN + WINDOW, &e) == 0 && !e.grown);
         exchange_ask(&x, 1400, &e);
@@ -868,7 +866,7 @@ static void test_pipe(void) {
         check(exchange_receive_response(&x, 1500, IN + 70, IN + 60, IN + WINDOW, &e) == 1);
         check(e.begun && e.in_flight == 0);
 
-        /* The place is lost; the end of the connection */
+        /* The position is lost; the end of the connection */
         for (int lost = 0; lost <= 1; lost++) {
                 x = (struct exchange) {};
                 e = (struct exchange_effect) {};
@@ -924,7 +922,7 @@ static void test_ask(void) {
         check(t.bytes_in == 30000 && t.bytes_out == 100000);
 }
 
-/* Greetings, events, and responses that pause. */
+/* Greetings, notifications, and responses with pauses. */
 static void test_hear_unasked(void) {
         struct exchange x = {};
         Totals t = {};
@@ -945,13 +943,13 @@ static void test_hear_unasked(void) {
         hear(&x, &t, 400 + 3 * EXCHANGE_SILENCE_NSEC, 130, 120);
         check(t.begun == 2 && t.in_flight == 0);
 
-        /* Forged: far beyond what was offered */
+        /* Forged: far beyond the window */
         ask(&x, &t, 500 + 3 * EXCHANGE_SILENCE_NSEC, 20, 30);
         hear(&x, &t, 600 + 3 * EXCHANGE_SILENCE_NSEC, 130 + 10 * WINDOW, 130);
         check(t.begun == 2 && t.in_flight == 1 && t.bytes_in == 130);
 }
 
-/* It ends with a request open, or without. */
+/* The connection ends with an open request, or without. */
 static void test_ask_ends(void) {
         struct exchange x = {}, y = {};
         Totals t = {}, s = {};
@@ -967,15 +965,15 @@ static void test_ask_ends(void) {
         end(&y, &s, true, 0);
         check(s.unanswered == 1 && s.in_flight == 0);
 
-        /* Bytes to a peer that has closed, and from one that has, are nothing */
+        /* Data to and from a peer that has closed its end is ignored */
         ask(&y, &s, 30, 10, 20);
         hear(&y, &s, 40, 10, 0);
         check(s.begun == 0 && s.in_flight == 0 && s.unanswered == 1 && s.bytes_in == 10 &&
               s.bytes_out == 20);
 }
 
-/* A possible farewell is no request without a response where the connection ends; where it has a
- * response, or something follows, it is like any other. */
+/* A possible farewell is no request without a response if the connection ends; with a response, or with data
+ * after it, it is an ordinary one. */
 static void test_farewell(void) {
         static const struct {
                 bool marked, follows, answered;
@@ -1022,13 +1020,13 @@ static void test_farewell(void) {
                 }
 }
 
-/* What is left of a piece of FastCGI that was read but for a few bytes belongs to it, whether it is ever
- * read or not. */
+/* The last bytes of a piece of FastCGI that are left unread belong to its request, whether they are read
+ * later or not. */
 static void test_rest(void) {
         static const struct {
                 uint32_t size, read;
                 bool other;             /* another request arrives before the response */
-                int in_flight;          /* behind the response */
+                int in_flight;          /* after the response */
         } table[] = {
                 { 100, 92, false, 0 }, { 100, 99, false, 0 }, { 100, 91, false, 1 }, { 100, 100, false, 0 },
                         { 100, 92, true, 1 },
@@ -1062,7 +1060,7 @@ static void test_rest(void) {
                                 check(t.begun == 1 && t.overlaps == 0 && t.in_flight == 0);
                         }
 
-                        /* The next one, with the rest of this before it */
+                        /* The next request, with the rest of this one before it */
                         arrive(&x, &t, 20, last, last + 100, last);
                         check(t.in_flight == 1);
                         reads(&x, &t, 21, last + 100);
@@ -1073,7 +1071,7 @@ static void test_rest(void) {
                         check(t.unanswered == 0);
                 }
 
-        /* Of anything else it may be a request */
+        /* In other protocols it may be a request */
         {
                 struct exchange x = exchange_new();
                 Totals t = {};
@@ -1087,9 +1085,8 @@ static void test_rest(void) {
         }
 }
 
-/* The unit responds before it has read all of a request. What is read then, and has no response until the
- * connection ends, was a part of it; if something leaves or arrives behind it, it is not known which it
- * was. */
+/* The unit responds before it has read all of a request. Data read later, without a response until the
+ * connection ends, was a part of it; if data is sent or arrives after it, it is uncertain. */
 static void test_left(void) {
         enum { NOTHING, NEXT, ANSWER };
 
@@ -1126,8 +1123,7 @@ static void test_left(void) {
                         }
 }
 
-/* Where no read is seen each request is one of which nothing is known, however many segments it and its
- * response have. */
+/* Without a known read, each request has unknown times, in any number of segments. */
 static void test_no_reads(void) {
         struct exchange x = exchange_new();
         Totals t = {};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The history of a unit: the steps out of the map (src/model/window.c), and how they are kept, against plain
- * arithmetic. */
+/* The history of a unit: steps read from the map (src/model/window.c), and their encoding, compared with
+ * plain arithmetic. */
 
 #include <math.h>
 
@@ -43,9 +43,9 @@ static uint64_t bins_count(const WindowBins *b) {
         return n;
 }
 
-/* ---- steps out of the map ----------------------------------------------------------------------------- */
+/* ---- steps from the map ------------------------------------------------------------------------------- */
 
-/* All steps that the map must have, at many moments, against a list of what was recorded when. */
+/* All steps that the map must have, at many moments, compared with a list of the recorded times. */
 static void test_steps(void) {
         uint64_t attached = 1234567 * NSEC_PER_MSEC, now = attached;
         struct qos_unit_map *u = unit_new_at(attached);
@@ -86,8 +86,8 @@ static void test_steps(void) {
         free(u);
 }
 
-/* Nobody rolls in a silence: the steps in it are known all the same, and are empty. Those before the attach
- * are not. */
+/* Sub-windows do not advance in silence: steps in it are known nevertheless, and are empty. Steps before the
+ * attach are unknown. */
 static void test_steps_silence(void) {
         uint64_t attached = 1000 * NSEC_PER_SEC + 3;
         struct qos_unit_map *u = unit_new_at(attached);
@@ -107,7 +107,7 @@ static void test_steps_silence(void) {
                 check(gauges.in_flight == 3 && gauges.open == 7);
         }
 
-        /* One checkpoint is good for all the boundaries in the silence */
+        /* One checkpoint is valid for all boundaries in the silence */
         window_advance(u, 50000 * NSEC_PER_SEC);
         u->in_flight = 1;
         book(u, 50000 * NSEC_PER_SEC, 5000);
@@ -119,14 +119,14 @@ static void test_steps_silence(void) {
         check(window_read_step(books_of(u, attached), 5000, &r, &gauges) >= 0);
         check(r.cells[QOS_COUNTER_COUNT] == 1 && gauges.in_flight == 1);
 
-        /* Too many boundaries later it is not known, and not guessed */
+        /* Beyond the number of boundaries kept, steps are unknown */
         for (unsigned i = 1; i <= 20; i++)
                 book(u, (50000 + 10 * i) * NSEC_PER_SEC, 5000);
         check(window_read_step(books_of(u, attached), 5000, &r, &gauges) == -ENODATA);
         free(u);
 }
 
-/* A sample that moves on leaves the step it was in, for as long as that is known. */
+/* A sample that moves leaves its step, for as long as that is known. */
 static void test_steps_move(void) {
         uint64_t attached = 900 * NSEC_PER_SEC, start = 1000 * NSEC_PER_SEC + 1, last = start;
         struct qos_unit_map *u = unit_new_at(attached);
@@ -153,9 +153,9 @@ static void test_steps_move(void) {
         free(u);
 }
 
-/* ---- distributions by themselves ---------------------------------------------------------------------- */
+/* ---- distributions ------------------------------------------------------------------------------------ */
 
-/* Bins are merged as if the samples had been put there in the first place. */
+/* Merged bins equal those of the merged samples. */
 static void test_bins(void) {
         uint64_t now = 1000 * NSEC_PER_SEC;
         struct qos_unit_map *u = unit_new_at(now);
@@ -196,7 +196,7 @@ static void test_bins(void) {
                       d.max == r.maxima[QOS_LATENCY]);
                 check(d.p999 != ABSENT);
 
-                /* Of two grids the coarser one */
+                /* Of two schemas the coarser one */
                 twice = b;
                 {
                         WindowBins fine;
@@ -214,9 +214,9 @@ static void test_bins(void) {
         free(u);
 }
 
-/* ---- how they are kept -------------------------------------------------------------------------------- */
+/* ---- encoding ----------------------------------------------------------------------------------------- */
 
-/* A step with count requests of about nsec, with as many different durations as spread says. */
+/* A step with count requests of about nsec, with this many different durations. */
 static HistoryStep make_step(uint64_t index, uint64_t count, unsigned first_bin, unsigned spread) {
         HistoryStep s = {
                 .index = index,
@@ -232,8 +232,8 @@ static HistoryStep make_step(uint64_t index, uint64_t count, unsigned first_bin,
         m.requests.server.in_flight = index % 5;
         history_step_set_metrics(&s, &m);
 
-        /* What a service has whose threads do this and that. Numbers that eight bits can hold: they come out
-         * as they went in */
+        /* Times of a service's threads in some states. Numbers of up to eight bits, which are encoded
+         * exactly */
         for (size_t i = HISTORY_RECEIVE; i <= HISTORY_SERVICE; i++)
                 s.amounts[i] = (128 + index % 128) << (20 + i);
         s.amounts[HISTORY_CPU_COVERED] = s.amounts[HISTORY_BLOCK_COVERED] =
@@ -303,7 +303,7 @@ static size_t file_size(const History *h) {
         return size;
 }
 
-/* What goes in comes out. */
+/* Decoded steps equal those encoded. */
 static void test_record(void) {
         _cleanup_history_ History *h = NULL;
         unsigned seed = 3;
@@ -333,7 +333,7 @@ static void test_record(void) {
                 history_step_get_metrics(&s, 5, &in);
                 if (in.requests.server.latency.count != ABSENT &&
                     in.requests.server.latency.count != in.requests.server.count)
-                        continue; /* made up in a way that see() would not believe */
+                        continue; /* made up such that see() would reject it */
 
                 check(history_put(h, &s) >= 0);
                 seen = look(h, HISTORY_FINE);
@@ -341,7 +341,7 @@ static void test_record(void) {
                 history_step_get_metrics(&seen.step, 5, &out);
                 check(memcmp(&in, &out, sizeof(in)) == 0);
 
-                /* The same step again replaces it, and keeps when that was */
+                /* The same step again replaces the previous one, and keeps its time */
                 s.timestamp += 17 * NSEC_PER_SEC;
                 check(history_put(h, &s) >= 0);
                 again = look(h, HISTORY_FINE);
@@ -351,8 +351,8 @@ static void test_record(void) {
         }
 }
 
-/* Amounts of any size, to half a percent and never further off; what one who looks again no longer knows
- * stays as it was. */
+/* Amounts of any size are encoded to half a percent; unknown ones of a later step do not replace known
+ * ones. */
 static void test_amounts(void) {
         _cleanup_history_ History *h = NULL;
         unsigned seed = 5;
@@ -399,7 +399,7 @@ static void test_amounts(void) {
                       seen.step.amounts[HISTORY_MAJOR_FAULTS] == 0);
         }
 
-        /* What they say of the unit; what has no base says nothing */
+        /* Amounts and what they are relative to; without the latter they are absent */
         {
                 double all = 0;
 
@@ -432,7 +432,7 @@ static void test_levels(void) {
         for (uint64_t k = 0; k < steps; k++) {
                 HistoryStep s;
 
-                /* A gap of some minutes now and then: nobody looked */
+                /* A gap of some minutes now and then, without readings */
                 if (k % 1000 < 50)
                         continue;
                 counts[k] = rand_r(&seed) % 1000;
@@ -456,15 +456,15 @@ static void test_levels(void) {
                         check(c.count == coarse);
                         check(c.n <= HISTORY_COARSE_STEPS);
                         check(c.last == newest / 30);
-                        /* It fits as it is */
+                        /* It fits without loss */
                         check(f.schema_min == WINDOW_BINS_SCHEMA_MAX);
                         check(file_size(h) <= HISTORY_SIZE_MAX);
                 }
         }
 }
 
-/* A step of 5 min covers what its steps of 10 s covered, has the gauges of the last one, and begins when it
- * begins. */
+/* A step of 5 min covers its steps of 10 s, has the gauges of the last one, and begins with the first
+ * one. */
 static void test_merge(void) {
         _cleanup_history_ History *h = NULL;
         HistoryStep s;
@@ -507,12 +507,13 @@ static void test_merge(void) {
                 check(m.requests.server.receive.count == ABSENT &&
                       m.requests.server.oldest_in_flight == ABSENT);
 
-                /* The same once it has become a step of its own */
+                /* The same after it has become a step of its own */
                 check(history_roll(h, 3029 + WINDOW_STEPS) >= 0);
         }
 }
 
-/* Worse than any service: every bin has some thousand, in both distributions different ones, all day. */
+/* Worse than any service: each bin has some thousand samples, different ones in both distributions, all
+ * day. */
 static void test_bound(void) {
         _cleanup_history_ History *h = NULL;
         uint64_t total = 0;
@@ -531,7 +532,7 @@ static void test_bound(void) {
                 }
                 s.values[0] = bins_count(&s.distributions[0]);
                 for (unsigned bin = 0; bin < WINDOW_BINS_MAX; bin++) {
-                        /* The same number, elsewhere */
+                        /* The same number, in other bins */
                         uint64_t n = s.distributions[0].count[WINDOW_BINS_MAX - 1 - bin];
 
                         s.distributions[1].count[bin] = n;
@@ -543,7 +544,7 @@ static void test_bound(void) {
                         check(file_size(h) <= HISTORY_SIZE_MAX);
         }
 
-        /* Nothing but precision was lost */
+        /* Only precision was lost */
         f = look(h, HISTORY_FINE);
         c = look(h, HISTORY_COARSE);
         check(f.n == HISTORY_FINE_STEPS && c.n == HISTORY_COARSE_STEPS);
@@ -551,7 +552,7 @@ static void test_bound(void) {
         check(bins_count(&f.step.distributions[0]) == total);
         check(file_size(h) <= HISTORY_SIZE_MAX && file_size(h) > HISTORY_SIZE_MAX * 9 / 10);
 
-        /* Not even that is enough when all numbers are as long as they can be: then the oldest go */
+        /* That is insufficient if all numbers have the maximum length: the oldest steps are dropped then */
         for (uint64_t k = 9000; k < 10000; k++) {
                 HistoryStep s = { .index = 1000000 + k, .overlaps = UINT64_MAX };
 
@@ -570,7 +571,7 @@ static void test_bound(void) {
         }
 }
 
-/* A busy service keeps its precision: two humps, each some octaves wide, all day. */
+/* A busy service keeps its precision: two modes, each some octaves wide, all day. */
 static void test_busy(void) {
         static uint64_t counts[16][WINDOW_BINS_MAX];
         _cleanup_history_ History *h = NULL;
@@ -602,7 +603,7 @@ static void test_busy(void) {
         check(f.schema_min >= 1 && c.schema_min >= 1);
 }
 
-/* How much of the last step of 5 min that is final is known of threads, and of how many steps that is. */
+/* The part of the last final step of 5 min for which threads are known, and of how many steps. */
 typedef struct Known {
         uint64_t final, covered;
         size_t n;
@@ -617,8 +618,8 @@ static int see_known(const HistoryStep *s, void *userdata) {
         return 0;
 }
 
-/* A day of a unit of which all amounts are known, in any size: more than fits. What goes is what is known
- * twice, and then what is long ago. */
+/* A day of a unit with all amounts known, in any size: more than the limit. Duplicates are dropped first,
+ * and the oldest steps then. */
 static void test_amounts_of_a_day(void) {
         const uint64_t begin = 1000000, end = begin + 9000, steps = HISTORY_COARSE_NSEC / HISTORY_FINE_NSEC;
         _cleanup_history_ History *h = NULL;
@@ -682,7 +683,7 @@ static void test_file(void) {
                 }
         }
 
-        /* Of another unit, cut short anywhere, with a byte too many, with any bit turned */
+        /* Of another unit, truncated at any position, with a surplus byte, with any bit inverted */
         {
                 History *copy;
 
@@ -703,7 +704,7 @@ static void test_file(void) {
                 }
         }
 
-        /* Somebody who gets the checksum right still cannot do harm (this is for the sanitizers) */
+        /* A valid checksum of invalid contents does no harm (checked by the sanitizers) */
         for (unsigned i = 0; i < 500; i++) {
                 uint64_t hash = UINT64_C(0xcbf29ce484222325);
                 History *copy = NULL;
@@ -762,7 +763,7 @@ static const struct {
         { "day",    test_file             },
 };
 
-/* Runs all, or those of one part */
+/* Runs all parts, or the given one */
 int main(int argc, char *argv[]) {
         bool found = false;
 

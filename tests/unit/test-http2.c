@@ -6,7 +6,7 @@
 
 #include "util-http2.h"
 
-/* ---- what goes over the wire ---- */
+/* ---- on the wire -------------------------------------------------------------------------------------- */
 
 typedef struct Wire {
         uint8_t bytes[1 << 16];
@@ -35,7 +35,7 @@ static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #define END H2_END_STREAM
 #define HEAD H2_END_HEADERS
 
-/* ---- what comes of it ---- */
+/* ---- results ------------------------------------------------------------------------------------------ */
 
 typedef struct Seen {
         unsigned n, begun;
@@ -57,7 +57,7 @@ static void on_event(struct h2_piece *piece, void *userdata) {
         seen->streams[seen->n] = piece->stream;
         seen->streams[seen->n].flags &= ~H2_STREAM_BEGUN;
         if (!(piece->stream.flags & H2_STREAM_GRPC))
-                seen->streams[seen->n].flags &= ~H2_STREAM_OPEN; /* says nothing of others */
+                seen->streams[seen->n].flags &= ~H2_STREAM_OPEN; /* has no field of others */
         seen->streaming[seen->n++] = piece->event & H2_STREAMING;
 }
 
@@ -89,8 +89,8 @@ static struct h2_conn* begin(void) {
         return h;
 }
 
-/* A server that responds to the preface with another protocol is no HTTP/2 server: the preface, and the
- * frames behind it, were one request. */
+/* A server that responds to the preface in another protocol does not speak HTTP/2: the preface and the
+ * frames behind it were one request. */
 static void test_other(void) {
         struct h2_conn *h = h2_storage_new();
         struct exchange_effect effect = {};
@@ -127,7 +127,7 @@ static void test_detect(void) {
               !h2_detect((bytes ^ 0x10000) & 0xffffff, 3));
         check(protocol_detect(bytes, 24) == PROTOCOL_PLAIN);
 
-        /* In the middle of things: HEADERS, DATA, a SETTINGS, and things that look like them */
+        /* Amid a connection: HEADERS, DATA, SETTINGS, and bytes that resemble them */
         static const struct {
                 uint8_t bytes[8];
                 bool is;
@@ -151,7 +151,7 @@ static void test_detect(void) {
         }
 }
 
-/* Two requests, with responses in the other order, in pieces of all sizes. */
+/* Two requests, with responses in reverse order, in pieces of all sizes. */
 static void test_streams(void) {
         for (size_t i = 0; i < ELEMENTSOF(sizes); i++) {
                 struct h2_conn *h = begin();
@@ -233,7 +233,7 @@ static void test_ends(void) {
                 TEXT(&out, H2_HEADERS, END | HEAD, 2, "\x88");
                 TEXT(&out, H2_GOAWAY, 0, 0, "\0\0\0\xb\0\0\0\0bye");
                 feed(h, &seen, &out, sizes[i], 2000, false);
-                /* 3 and 5 by the server, of which 5 had begun; 13 is refused */
+                /* Streams 3 and 5 of the server, of which 5 has begun; 13 is refused */
                 check(seen.dropped == 4 && seen.n == 1 && seen.streams[0].id == 5 && h->open == 3);
 
                 TEXT(&more, H2_HEADERS, END | HEAD, 15, "\x82");      /* behind GOAWAY */
@@ -243,7 +243,7 @@ static void test_ends(void) {
                 check(seen.dropped == 5 && seen.n == 2 && seen.streams[1].id == 7 && h->open == 2 &&
                       seen.unseen == 0);
 
-                TEXT(&last, H2_HEADERS, HEAD, 9, "\x08\x03""103");    /* an announcement */
+                TEXT(&last, H2_HEADERS, HEAD, 9, "\x08\x03""103");    /* an interim response */
                 feed(h, &seen, &last, sizes[i], 4000, false);
                 s = h2_stream(h, h2_get_more(h), 9);
                 check(s && s->first_out_at == 0 && s->status == 0);
@@ -256,7 +256,7 @@ static void test_ends(void) {
         }
 }
 
-/* Bytes in front of a block, and behind it. */
+/* Padding and priority before and after a block. */
 static void test_padding(void) {
         for (size_t i = 0; i < ELEMENTSOF(sizes); i++) {
                 struct h2_conn *h = begin();
@@ -274,7 +274,7 @@ static void test_padding(void) {
                 TEXT(&out, H2_HEADERS, END | H2_HAS_PRIORITY, 5, "\x80\0\0\1\x10");
                 TEXT(&out, H2_CONTINUATION, 0, 5, "");
                 TEXT(&out, H2_CONTINUATION, HEAD, 5, "\x88");
-                /* more than there is: not allowed, and not lost */
+                /* exceeds the length: invalid, but the position is not lost */
                 TEXT(&out, H2_HEADERS, HEAD | END | H2_PADDED, 7, "\xff\x8e");
                 feed(h, &seen, &out, sizes[i], 2, false);
                 check(seen.n == 4 && !seen.lost && h->open == 0);
@@ -284,7 +284,7 @@ static void test_padding(void) {
         }
 }
 
-/* More streams than there is room for. */
+/* More streams than the limit. */
 static void test_full(void) {
         struct h2_conn *h = begin();
         Wire in = {}, out = {};
@@ -302,7 +302,7 @@ static void test_full(void) {
         free(h);
 }
 
-/* Numbers go up to 2^31, and old streams stay while new ones come and go. */
+/* Numbers of streams up to 2^31, and old streams that stay while new ones are opened and closed. */
 static void test_numbers(void) {
         struct h2_conn *h = begin();
         Seen seen = {};
@@ -353,7 +353,7 @@ static void test_held(void) {
         }
 }
 
-/* A connection that is older than the attach: responses are known from the beginning of one on. */
+/* A connection older than the attach: responses are known from the beginning of one on. */
 static void test_late(void) {
         struct h2_conn *h = h2_storage_new();
         Wire in = {}, out = {}, noise = {};
@@ -365,7 +365,7 @@ static void test_late(void) {
         feed(h, &seen, &in, SIZE_MAX, 1, true);
         check(h->open == 0 && seen.unseen == 1);
 
-        h->out.synced = H2_EDGE; /* as the programs have it, when nothing is left to send */
+        h->out.synced = H2_EDGE; /* as in the programs, when nothing is unsent */
         TEXT(&out, H2_DATA, END, 99, "rest");
         feed(h, &seen, &out, SIZE_MAX, 2, false);
         check(h->out.synced == H2_SYNCED && seen.n == 0 && !seen.lost);
@@ -376,11 +376,11 @@ static void test_late(void) {
         feed(h, &seen, &in, SIZE_MAX, 3, true);
         check(h->open == 4 && seen.unseen == 1);
 
-        TEXT(&out, H2_HEADERS, END | HEAD, 103, "\xbe");                /* what was added before */
-        /* a known status, the type of the content is not */
+        TEXT(&out, H2_HEADERS, END | HEAD, 103, "\xbe");                /* inserted before */
+        /* the status is known, the content type is not */
         TEXT(&out, H2_HEADERS, END | HEAD, 105, "\x88\xbf");
         TEXT(&out, H2_HEADERS, END | HEAD, 107, "\x88\x0f\x10\1x\xbf"); /* is known */
-        /* 62 is the type, 63 the status, then it is unknown */
+        /* 62 is the content type, 63 the status, further ones are unknown */
         TEXT(&out, H2_HEADERS, END | HEAD, 109, "\x48\x03""503\x5f\0\xbf");
         feed(h, &seen, &out, SIZE_MAX, 4, false);
         check(seen.n == 4);
@@ -389,7 +389,7 @@ static void test_late(void) {
         check(seen.streams[2].flags == 0 && seen.streams[2].status == 2);
         check(seen.streams[3].flags == 0 && seen.streams[3].status == 5);
 
-        /* A call whose head has something unknown in it, and says how it has ended */
+        /* A call with an unknown field in the head, and a status */
         in.n = out.n = 0;
         for (uint32_t id = 111; id <= 115; id += 2)
                 TEXT(&in, H2_HEADERS, END | HEAD, id, "\x82");
@@ -407,7 +407,7 @@ static void test_late(void) {
         check(!h2_is_failed_call(&seen.streams[5]) && h2_is_unknown_call(&seen.streams[5]));
         check(seen.streams[6].grpc == HPACK_GRPC_UNKNOWN + 1);
 
-        /* These are no frames */
+        /* No frames */
         put(&noise, "GET / HTTP/1.1\r\n", 16);
         feed(h, &seen, &noise, SIZE_MAX, 5, true);
         check(seen.lost);
@@ -426,7 +426,8 @@ static void take(struct hpack *p, const void *block, size_t n, size_t piece_size
                         hpack_byte(p, b[at++]);
 }
 
-/* Of RFC 7541, appendix C.5 and C.6: three responses, literal and coded. The table has 256 bytes there. */
+/* RFC 7541, appendix C.5 and C.6: three responses, plain and Huffman-coded. The table has 256 bytes
+ * there. */
 static void test_rfc(void) {
         static const char plain[] =
                 "\x48\x03\x33\x30\x32\x58\x07\x70\x72\x69\x76\x61\x74\x65\x61\x1d\x4d\x6f\x6e\x2c\x20\x32"
@@ -474,7 +475,7 @@ static void test_fields(void) {
                 { BLOCK("\x88"), 2, 0, 0, 0 },
                 { BLOCK("\x89\x8b"), 3, 0, 0, 0 },
                 { BLOCK("\x08\x03""503"), 5, 0, 0, 0 },
-                { BLOCK("\x18\x83\x6c\x0c\xff"), 5, 0, 0, 0 },          /* 503, never to be in a table */
+                { BLOCK("\x18\x83\x6c\x0c\xff"), 5, 0, 0, 0 },          /* 503, never indexed */
                 { BLOCK("\x00\x07:status\x03""404"), 4, 0, 0, 0 },
                 { BLOCK("\x00\x85\xb8\x84\x8d\x36\xa3\x82\x10\x01"), 2, 0, 0, 0 },
                 { BLOCK("\x08\x03""abc"), 0, 0, 0, 0 },
@@ -499,11 +500,11 @@ static void test_fields(void) {
                 { BLOCK("\x00\x0c""content-type\x11text/event-stream"), 0, 0, HPACK_CONTENT_EVENTS, 0 },
                 { BLOCK("\x0f\x10\x8c\x49\x7c\xa5\x82\xf7\x2d\x49\x59\x09\xb0\xa3\xa7"), 0, 0,
                   HPACK_CONTENT_EVENTS, 0 },
-                { BLOCK("\x20\x3f\xe1\x1f\x88"), 2, 0, 0, 0 },          /* sizes of the table */
+                { BLOCK("\x20\x3f\xe1\x1f\x88"), 2, 0, 0, 0 },          /* updates of the size */
                 { BLOCK("\xbe"), 0, 0, 0, 1 },
                 { BLOCK("\x7f\x00\x01x\x88"), 2, 0, 0, 1 },             /* the name is unknown */
-                { BLOCK("\x80"), 0, 0, 0, 1 },                          /* there is no such index */
-                { BLOCK("\xff\xff\xff\xff\xff\xff\x01"), 0, 0, 0, 1 },  /* number */
+                { BLOCK("\x80"), 0, 0, 0, 1 },                          /* invalid index */
+                { BLOCK("\xff\xff\xff\xff\xff\xff\x01"), 0, 0, 0, 1 },  /* invalid number */
                 { BLOCK("\x00\x7f\x80\x80\x80\x80\x80"), 0, 0, 0, 1 },
         };
 
@@ -518,13 +519,13 @@ static void test_fields(void) {
                               p.unknown == table[i].unknown);
                         check(p.lost || p.state == HPACK_FIELD);
 
-                        /* What is lost once is lost for good */
+                        /* Once the position is lost, it stays lost */
                         hpack_begin(&p);
                         check(p.unknown == p.lost);
                 }
 }
 
-/* Entries are found by how many came after them, as far back as is remembered. */
+/* Entries are found by the number of later insertions, up to the limit. */
 static void test_table(void) {
         struct hpack p = {};
         uint8_t block[] = { 0x48, 3, '5', '0', '0', 0x40, 1, 'a', 1, 'b' };
@@ -544,10 +545,10 @@ static void test_table(void) {
                 take(&p, back, k < 0x41 ? 1 : back[1] & 0x80 ? 3 : 2, 1);
                 check(p.state == HPACK_FIELD);
                 check(p.status == (k < HPACK_ENTRIES ? 5 : 0) && p.unknown == (k >= HPACK_ENTRIES));
-                take(&p, block + 5, 5, 1);                              /* one more */
+                take(&p, block + 5, 5, 1);                              /* a further insertion */
         }
 
-        /* By its name alone, with another value */
+        /* By its name only, with another value */
         hpack_begin(&p);
         take(&p, block, 5, 1);
         take(&p, "\x7e\x03""404", 5, 1);
@@ -557,8 +558,7 @@ static void test_table(void) {
         check(p.status == 5);
 }
 
-/* Calls of gRPC: one that succeeds, one that fails, one that fails at once, and one that ends without a
- * status. */
+/* gRPC: a call that succeeds, one that fails, one that fails at once, and one that ends without a status. */
 static void test_grpc(void) {
         for (size_t i = 0; i < ELEMENTSOF(sizes); i++) {
                 struct h2_conn *h = begin();
@@ -622,7 +622,7 @@ static bool is_excluded(const struct hpack_path *path) {
         return excluded;
 }
 
-/* How a block says it, what is left out, and whether it is; the block comes first, on the same
+/* How the path is encoded, the exclusions, and whether it is excluded; encodings in the order of the
  * connection. */
 static void expect_path(const char *before, size_t n_before, const char *block, size_t n, const char *path,
                         const char *directory, bool excluded, unsigned seen) {
@@ -655,7 +655,7 @@ static void expect_path(const char *before, size_t n_before, const char *block, 
 #define CODED_HEALTHZ "\x86\x62\x72\x8e\x84\xcf\xef"
 #define CODED_CHECK \
         "\x95\x62\x6b\x2b\x22\xf3\x94\x74\x26\x75\xfb\x85\x7c\x65\x1d\x09\x9d\x8b\xd3\x94\x9d\x7f"
-/* All that a path may be made of, but "?" */
+/* All characters of a path, except "?" */
 #define PRINTABLE \
         "!\"#$%&'()*+,-./0123456789:;<=>@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~"
 #define CODED_PRINTABLE \
@@ -667,7 +667,7 @@ static void expect_path(const char *before, size_t n_before, const char *block, 
         "\xf7\xfc\xff\xf7\xff\xbf"
 
 static void test_paths(void) {
-        /* As a literal: its name from the table or not, each of both coded or not, to be added or not */
+        /* As a literal: its name by index or literal, both plain or Huffman-coded, to be inserted or not */
         PATH("\x82\x04\x08/healthz", "/healthz", NULL, true, 1);
         PATH("\x82\x04" CODED_HEALTHZ, "/healthz", NULL, true, 1);
         PATH("\x82\x44" CODED_HEALTHZ "\x86", "/healthz", NULL, true, 1);
@@ -678,29 +678,29 @@ static void test_paths(void) {
         PATH("\x00\x06:paths\x08/healthz", "/healthz", NULL, false, 0);
         PATH("\x04\x95\x62\x6b\x2b\x22\xf3\x94\x74\x26\x75\xfb\x85\x7c\x65\x1d\x09\x9d\x8b\xd3\x94\x9d\x7f",
              "/grpc.health.v1.Health/Check", NULL, true, 1);
-        /* Those of the table that is the same for all */
+        /* Those in the static table */
         PATH("\x84", "/", NULL, true, 1);
         PATH("\x85", "/index.html", NULL, true, 1);
         PATH("\x85", "/index.htm", "/", true, 1);
         PATH("\x84", "/healthz", NULL, false, 1);
         PATH("\x82", "/", "/", false, 0);
-        /* Nearly */
+        /* Similar values */
         PATH("\x04\x09/healthzz", "/healthz", NULL, false, 1);
         PATH("\x04\x07/health", "/healthz", NULL, false, 1);
         PATH("\x04\x09/healthz/", "/healthz", "/healthzz/", false, 1);
-        /* Other fields, and what is no path */
+        /* Other fields, and values that are no path */
         PATH("\x82\x41\x08/healthz\x84", "/healthz", NULL, false, 1);
         PATH("\x04\x00", "/healthz", "/", false, 1);
-        /* Queries; directories, of which so many are known */
+        /* Queries; directories up to the limit */
         PATH("\x04\x0d/healthz?long", "/healthz", NULL, true, 1);
         PATH("\x04\x08/a/b/c/d", NULL, "/a/b/c/", true, 1);
         PATH("\x04\x8d\x60\x6c\x46\xc1\x18\x91\x82\xff\x9d\xa0\xff\xfe\x1f", "/a/b/c/d/e", NULL, true, 1);
         PATH("\x04\x8d\x60\x6c\x46\xc1\x18\x91\x82\xff\x9d\xa0\xff\xfe\x1f", NULL, "/a/b/c/", true, 1);
         PATH("\x04\x8d\x60\x6c\x46\xc1\x18\x91\x82\xff\x9d\xa0\xff\xfe\x1f", NULL, "/a/b/c/d/", false, 1);
-        /* Each letter; one that no rule can have */
+        /* Each character; one that is invalid in a rule */
         PATH("\x04" CODED_PRINTABLE, PRINTABLE, NULL, true, 1);
         PATH("\x04\x85\x60\x7f\xff\xc2\x3f", "/a", "/", false, 0);
-        /* From the table that both sides build up, behind other fields; the name from there, too */
+        /* From the dynamic table, behind other fields; also the name */
         PATH_BEHIND("\x44" CODED_CHECK "\x40\x03""foo\x03""bar", "\x82\xbf", "/grpc.health.v1.Health/Check",
                     NULL, true, 2);
         PATH_BEHIND("\x44\x02/x" "\x7e\x08/healthz", "\xbe", "/healthz", NULL, true, 2);
@@ -708,12 +708,12 @@ static void test_paths(void) {
         PATH_BEHIND("\x44\x02/x", "\xbf", "/x", NULL, false, 1);
         PATH_BEHIND("\x44\x04/a\\b", "\xbe", "/a\\b", NULL, true, 2);
         PATH_BEHIND("\x44\x85\x60\x7f\xff\xc2\x3f", "\xbe", "/a", "/", false, 0);
-        /* The block is broken off in a field: from there on nothing is known of the table */
+        /* The block is truncated in a field: from there on the table is unknown */
         PATH_BEHIND("\x44\x08/healt", "\x84", "/", NULL, false, 0);
         expect_path("\x82", 1, "\x04", 1, "/", "/", false, 0);
 }
 
-/* More paths than are remembered: of those that were added first nothing is known. */
+/* More paths than are remembered: those inserted first are unknown. */
 static void test_many_paths(void) {
         struct h2_conn *h = begin();
         uint32_t id = 1;
@@ -741,7 +741,7 @@ static void test_many_paths(void) {
         free(h);
 }
 
-/* Without memory for the second half of the places, and for paths. */
+/* Without memory for the second half of the table of streams, and for paths. */
 static void test_no_memory(void) {
         struct h2_conn *h = begin();
         Wire in = {}, out = {};
@@ -763,8 +763,8 @@ static void test_no_memory(void) {
         free(h);
 }
 
-/* In several frames, behind padding and priorities; with trailers. What is left out is not open, nor given
- * up, and is none of the figures. */
+/* In several frames, with padding and priorities, and with trailers. Excluded requests are not open, not
+ * aborted, and in no metric. */
 static void test_left_out(void) {
         for (size_t i = 0; i < ELEMENTSOF(sizes); i++) {
                 struct h2_conn *h = begin();
@@ -801,7 +801,7 @@ static void test_left_out(void) {
                 for (unsigned k = 0; k < 3; k++)
                         check(!!(seen.streams[k].flags & H2_STREAM_EXCLUDED) == (seen.streams[k].id != 5));
 
-                /* Nobody wants names any more, and then again: what was added between is not known */
+                /* Exclusions are removed and added again: paths inserted in between are unknown */
                 h->last_id = 9;
                 h->names = 0;
                 TEXT(&last, H2_HEADERS, END | HEAD, 11, "\x44\x08/healthz");
@@ -818,7 +818,7 @@ static void test_left_out(void) {
         }
 }
 
-/* Events: the head is the response, what follows belongs to none. */
+/* Server-sent events: the head is the response, later data belongs to none. */
 static void test_events(void) {
         struct h2_conn *h = begin();
         Wire in = {}, out = {};
@@ -835,7 +835,7 @@ static void test_events(void) {
         free(h);
 }
 
-/* Gauge: open requests, and arrived bytes that may be one. */
+/* Gauge: open requests, and arrived bytes that may be a request. */
 static void test_gauge(void) {
         struct exchange_effect effect = {};
         struct exchange x = { .n_marks = 1, .mark_at = { 7 } };
@@ -854,7 +854,7 @@ static void test_gauge(void) {
         free(h);
 }
 
-/* The server ends the connection with an error: one failed request, unless streams end by it. */
+/* The server ends the connection with an error: one failed request, unless streams end with it. */
 static void test_error(void) {
         for (size_t i = 0; i < ELEMENTSOF(sizes); i++)
                 for (unsigned open = 0; open < 2; open++)
@@ -866,7 +866,7 @@ static void test_error(void) {
                                 put(&in, preface, 24);
                                 TEXT(&in, H2_HEADERS, END | HEAD, 1, "\x82");
                                 feed(h, &seen, &in, sizes[i], 1000, true);
-                                /* SETTINGS has left before the preface was read */
+                                /* SETTINGS was sent before the preface was read */
                                 if (!open && i % 2) {
                                         TEXT(&out, H2_GOAWAY, 0, 0, "\0\0\0\0\0\0\0\x1");
                                         feed(h, &seen, &out, sizes[i], 2000, false);

@@ -273,7 +273,7 @@ static void test_errors(void) {
                 }
 }
 
-/* Of an excluded command, and of a connection without exclusions. */
+/* Errors in response to an excluded command, and on a connection without a request. */
 static void test_errors_left_out(void) {
         static const char data[] = "+OK\r\n-ERR excluded\r\n-ERR no\r\n", refused[] = "-ERR max clients\r\n";
 

@@ -672,8 +672,8 @@ static void test_not_resumed(void) {
         check(pipeline_resumes(&t, 200, word, 8, 0) && !t.missed);
 }
 
-/* Peeking at data is its read until the data is taken, which is then. The request in service is not read
- * again when the application peeks at later data. */
+/* Peeking at data counts as its read until the data is taken, which counts then. The request in service
+ * is not read again when the application peeks at later data. */
 static void test_peeked(void) {
         static const char two[] = "GET /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n";
         struct arrival_times times = { .came_at = 10 };
