@@ -132,10 +132,8 @@ static void manager_on_unit_changed(const char *name, void *userdata) {
 
         if (name && endswith(name, ".socket"))
                 (void) service_manager_load(m->service_manager, name, on_socket_loaded, m, NULL);
-        if (!name) {
-                xqos_loader_scan(m->xqos);
-                auto_attach_rescan(m->auto_attach);
-        }
+        if (!name)
+                manager_emit_units_reloaded(m);
 }
 
 /* ---- manager ------------------------------------------------------------------------------------------ */
@@ -195,12 +193,11 @@ Manager* manager_free(Manager *m) {
         service_notify_done(m);
         state_file_done(m);
         m->auto_attach = auto_attach_free(m->auto_attach);
+        m->xqos = xqos_loader_free(m->xqos);
         attach_operations_done(m);
         /* Servers have been freed, and have cancelled the operations of their clients */
         assert(!m->observers);
         manager_end_assignments(m);
-        m->xqos = xqos_loader_free(m->xqos);
-
         m->thresholds = threshold_monitor_free(m->thresholds);
         history_collector_done(m);
         sd_event_source_disable_unref(m->hierarchy.timer);

@@ -63,6 +63,7 @@ typedef struct Query {
 
 struct AutoAttach {
         Manager *manager;
+        ManagerObserver observer;
         ListeningGroups *groups;
         sd_event_source *timer;         /* NULL: off */
         Turn turn;
@@ -459,7 +460,10 @@ static int auto_attach_start(AutoAttach *a) {
         return 0;
 }
 
-void auto_attach_rescan(AutoAttach *a) {
+/* Unit files may have changed. */
+static void on_units_reloaded(Manager *m, void *userdata) {
+        AutoAttach *a = ASSERT_PTR(userdata);
+
         if (!a->timer)
                 return;
         for (Listener *l = a->listeners; l; l = l->next)
@@ -490,6 +494,11 @@ int auto_attach_new(Manager *m, AutoAttach **ret) {
                 return r;
         }
 
+        a->observer = (ManagerObserver) {
+                .units_reloaded = on_units_reloaded,
+                .userdata = a,
+        };
+        manager_add_observer(m, &a->observer);
         *ret = a;
         return 0;
 }
@@ -498,6 +507,7 @@ AutoAttach* auto_attach_free(AutoAttach *a) {
         if (!a)
                 return NULL;
 
+        manager_remove_observer(a->manager, &a->observer);
         auto_attach_stop(a);
         turn_done(&a->turn);
         free(a);

@@ -12,5 +12,3 @@ AutoAttach* auto_attach_free(AutoAttach *a);
 
 /* The configuration was read. */
 void auto_attach_update(AutoAttach *a);
-/* Unit files may have changed. */
-void auto_attach_rescan(AutoAttach *a);

@@ -41,6 +41,7 @@ typedef struct Query {
 
 struct XqosLoader {
         Manager *manager;
+        ManagerObserver observer;
         Query *queries;
         unsigned n_queries;
         bool scanning;
@@ -405,6 +406,8 @@ static void xqos_loader_found(XqosLoader *d, const char *name) {
         }
 }
 
+static void xqos_loader_scan(XqosLoader *d);
+
 /* All queries are complete: takes back settings that are in no file any more. */
 static void xqos_loader_commit(XqosLoader *d) {
         Manager *m = d->manager;
@@ -428,7 +431,8 @@ static void xqos_loader_commit(XqosLoader *d) {
                 manager_emit_unit_files_loaded(m);
 }
 
-void xqos_loader_scan(XqosLoader *d) {
+/* Scans all unit files. */
+static void xqos_loader_scan(XqosLoader *d) {
         Manager *m = d->manager;
 
         if (d->scanning) {
@@ -481,6 +485,10 @@ uint64_t xqos_loader_get_read(const XqosLoader *d) {
 
 /* ---- loader ------------------------------------------------------------------------------------------- */
 
+static void on_units_reloaded(Manager *m, void *userdata) {
+        xqos_loader_scan(ASSERT_PTR(userdata));
+}
+
 int xqos_loader_new(Manager *m, XqosLoader **ret) {
         XqosLoader *d;
 
@@ -488,6 +496,11 @@ int xqos_loader_new(Manager *m, XqosLoader **ret) {
         if (!d)
                 return -ENOMEM;
         d->manager = m;
+        d->observer = (ManagerObserver) {
+                .units_reloaded = on_units_reloaded,
+                .userdata = d,
+        };
+        manager_add_observer(m, &d->observer);
         *ret = d;
         return 0;
 }
@@ -496,6 +509,7 @@ XqosLoader* xqos_loader_free(XqosLoader *d) {
         if (!d)
                 return NULL;
 
+        manager_remove_observer(d->manager, &d->observer);
         if (d->manager->service_manager)
                 (void) service_manager_listen_loaded(d->manager->service_manager, NULL, NULL);
         while (d->queries)

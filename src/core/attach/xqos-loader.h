@@ -8,6 +8,7 @@
 
 typedef struct XqosLoader XqosLoader;
 
+/* Scans all unit files at startup and after a daemon-reload (observer.h). */
 int xqos_loader_new(Manager *m, XqosLoader **ret);
 XqosLoader* xqos_loader_free(XqosLoader *d);
 
@@ -17,6 +18,3 @@ int xqos_read_files(const char *unit, char **files, XqosSection *d, const char *
 
 /* CLOCK_MONOTONIC ns of the start of the last completed scan; 0: none. */
 uint64_t xqos_loader_get_read(const XqosLoader *d);
-
-/* Scans all unit files, at startup and after a daemon-reload. */
-void xqos_loader_scan(XqosLoader *d);

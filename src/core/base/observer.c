@@ -70,6 +70,10 @@ void manager_emit_programs_loaded(Manager *m) {
         EMIT(m, programs_loaded, m);
 }
 
+void manager_emit_units_reloaded(Manager *m) {
+        EMIT(m, units_reloaded, m);
+}
+
 void manager_emit_unit_files_loaded(Manager *m) {
         EMIT(m, unit_files_loaded, m);
 }

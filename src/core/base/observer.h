@@ -39,6 +39,8 @@ struct ManagerObserver {
         /* Loading programs beside the event loop has ended: all attached units were started, or have no
          * metrics. Control groups of some may still be being assigned (unit_claimed) */
         void (*programs_loaded)(Manager *m, void *userdata);
+        /* Unit files may have changed: PID 1 has read them, at startup or at a daemon-reload */
+        void (*units_reloaded)(Manager *m, void *userdata);
         /* The settings of all unit files are in effect */
         void (*unit_files_loaded)(Manager *m, void *userdata);
         void *userdata;
@@ -61,4 +63,5 @@ void manager_emit_bus_changed(Manager *m, sd_bus *bus);
 void manager_emit_state_changed(Manager *m);
 void manager_emit_unit_detached(Manager *m);
 void manager_emit_programs_loaded(Manager *m);
+void manager_emit_units_reloaded(Manager *m);
 void manager_emit_unit_files_loaded(Manager *m);
