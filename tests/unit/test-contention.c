@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Contention maps: the code that the programs run (bpf/contention/contention-record.h) and the reader's
- * (contention-window.c), against a plain list of what each thread did. */
+/* Contention maps: the code of the programs (bpf/contention/contention-record.h) and of the reader
+ * (contention-window.c), compared with a plain list of the states of each thread. */
 
 #include <pthread.h>
 #include <sched.h>
@@ -60,7 +60,7 @@ static void enter(struct qos_contention_map *c, struct qos_contention_cpu *s, ui
         contention_roll(c, 0, now / QOS_EPOCH_NSEC);
 }
 
-/* The unit of the map; NULL: it has no requests. */
+/* The unit of the map; NULL: without requests. */
 static struct qos_unit_map *unit;
 
 static ContentionReading read_both_at(struct qos_contention_map *c, uint64_t now, uint64_t window,
@@ -71,7 +71,7 @@ static ContentionReading read_both_at(struct qos_contention_map *c, uint64_t now
         ContentionReading r;
         int e;
 
-        /* A writer may be held up in the middle, where these are threads */
+        /* A writer may be interrupted, where these are threads */
         do
                 e = contention_read(&sources, now, window, &r, ret_total);
         while (e == -EAGAIN);
@@ -84,7 +84,7 @@ static ContentionReading read_at(struct qos_contention_map *c, uint64_t now, uin
         return read_both_at(c, now, window, before, NULL);
 }
 
-/* What is known of a thread: since when it is in which state, all the way. */
+/* The states of a thread and their times. */
 typedef struct Event {
         uint64_t at;
         uint64_t served;
@@ -112,7 +112,7 @@ static uint64_t time_in(const Story *story, unsigned state, uint64_t begin, uint
         return sum;
 }
 
-/* For how long something has been in flight: what changed, and how much it was by then. */
+/* Times of changes of the number in flight. */
 typedef struct Flight {
         uint64_t at;
         uint64_t served;
@@ -143,7 +143,7 @@ static uint64_t served_in(const Story *story, unsigned state, uint64_t begin, ui
         return sum;
 }
 
-/* Requests arrive and have responses, several at a time. */
+/* Requests arrive and get responses, several at a time. */
 static void fly(uint64_t now, int n) {
         clock_now = now;
         window_advance(unit, now);
@@ -152,8 +152,7 @@ static void fly(uint64_t now, int n) {
         n_flights++;
 }
 
-/* Threads that do things at random, on any CPU; also nothing for long. Each window has what was in it, to
- * the nanosecond. */
+/* Threads with random states on random CPUs, also idle for long. Each window is exact to the nanosecond. */
 static void test_random(unsigned seed, unsigned longest_ms) {
         static const uint64_t windows[] = {
                 WINDOW_TOTAL, 100 * NSEC_PER_MSEC, 500 * NSEC_PER_MSEC, NSEC_PER_SEC, 3 * NSEC_PER_SEC,
@@ -242,7 +241,7 @@ static void test_random(unsigned seed, unsigned longest_ms) {
                 }
         }
 
-        /* What had been counted at some time is not in what is counted from then on */
+        /* Counts before a time are not part of the counts from then on */
         {
                 ContentionSource book = { .map = c, .contention_cpus = contention_cpus, .since = START,
                         .requests = unit };
@@ -266,7 +265,7 @@ static void test_random(unsigned seed, unsigned longest_ms) {
         free(c);
 }
 
-/* Samples by window, and the longest of them. */
+/* Samples by window, and their maximum. */
 static void test_distribution(void) {
         struct qos_contention_map *c = book_new(START);
         ContentionReading r;
@@ -286,7 +285,7 @@ static void test_distribution(void) {
         free(c);
 }
 
-/* Nothing happens for long, and then threads are found by an iterator: they were not there before. */
+/* After a long silence, threads are found by an iterator: they did not count before. */
 static void test_after_silence(void) {
         struct qos_contention_map *c = book_new(START);
         uint64_t now = START + 61 * NSEC_PER_SEC;
@@ -302,7 +301,7 @@ static void test_after_silence(void) {
         enter(c, contention_cpus, now);
         r = read_at(c, now, 10 * NSEC_PER_SEC, NULL);
         check(r.counts.times[QOS_STATE_SLEEP] == 5 * NSEC_PER_SEC);
-        /* And taken out again, also after a while */
+        /* And removed again, also after a while */
         now += 30 * NSEC_PER_SEC;
         for (unsigned i = 0; i < 5; i++) {
                 enter(c, contention_cpus + CPUS, now);
@@ -329,8 +328,7 @@ static void* come_and_go(void *data) {
         return NULL;
 }
 
-/* Requests on all CPUs at once: the clock runs exactly while there are some, and stops when there are
- * none. */
+/* Requests on all CPUs at once: the clock runs exactly while there is one, and stops otherwise. */
 static void test_clock(void) {
         pthread_t flyers[FLYERS];
         struct qos_unit_map *u = new0(struct qos_unit_map, 1);
@@ -350,7 +348,7 @@ static void test_clock(void) {
                 for (unsigned i = 0; i < ELEMENTSOF(flyers); i++)
                         check(pthread_join(flyers[i], NULL) == 0);
                 if (always) {
-                        check(u->serving == word); /* nobody had to write it */
+                        check(u->serving == word); /* without an event */
                         window_add_in_flight(u, -1);
                 }
                 end = now_nsec(CLOCK_MONOTONIC);
@@ -362,7 +360,7 @@ static void test_clock(void) {
         free(u);
 }
 
-/* The clock starts when the caller says, unless it was written since the caller has read it. */
+/* The clock starts at the time of the caller, unless it was written since the caller has read it. */
 static void test_clock_time(void) {
         struct qos_unit_map *u = new0(struct qos_unit_map, 1);
 
@@ -387,22 +385,22 @@ static void* go_round(void *data) {
         struct qos_contention_cpu *s = data;
         uint64_t now = START;
 
-        /* One thread that is in one state or the other, always */
+        /* A thread that is always in one of two states */
         state_transition(s, QOS_STATE_NONE, QOS_STATE_RUNNING, now, 0);
         while (!over) {
                 now++;
                 state_transition(s, QOS_STATE_RUNNING, QOS_STATE_PARK, now, 0);
                 now++;
                 state_transition(s, QOS_STATE_PARK, QOS_STATE_RUNNING, now, 0);
-                /* Mostly it is taken off the CPU where it has nothing half done: else nobody could read
-                 * anything until it is back */
+                /* Usually it is preempted outside of an update: otherwise all readers would have to wait for
+                 * it */
                 for (volatile unsigned i = 0; i < 200; i++)
                         ;
         }
         return NULL;
 }
 
-/* Never half of a switch, for a reader and for the writer of checkpoints. */
+/* Neither a reader nor the writer of checkpoints sees half of a switch. */
 static void test_torn(void) {
         struct qos_contention_map *c = book_new(START);
         ContentionReading r;
@@ -428,7 +426,7 @@ static void test_torn(void) {
                 contention_roll(c, 0, c->epoch + 1);
                 check(k++ < 1000000);
                 if (p->last < p->first) {
-                        (void) sched_yield(); /* a writer was held up for long: none is made */
+                        (void) sched_yield(); /* a writer was interrupted for long: there is none */
                         continue;
                 }
                 checked++;

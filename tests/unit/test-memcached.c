@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The parser of memcached's protocols (bpf/protocols/memcached.h): requests, which of them have a
- * response, and the responses. The server's reaction to each line was tried with memcached 1.6.38. */
+/* The parser of memcached's protocols (bpf/protocols/memcached.h): requests, which of them have a response,
+ * and the responses. The reaction to each line is that of memcached 1.6.38. */
 
 #include <stdarg.h>
 
@@ -38,7 +38,7 @@ static bool ask(struct pipeline *t, const char *data, size_t size, uint64_t at) 
         return !piece.lost;
 }
 
-/* Returns the number of requests with a response; UNKNOWN: it is not understood. */
+/* Returns the number of requests with a response; UNKNOWN: not understood. */
 static uint32_t answer(struct pipeline *t, const char *data, size_t size, struct parsed_chunk *ret) {
         struct parsed_chunk piece = {};
         uint32_t n;
@@ -82,7 +82,7 @@ static void test_detect(void) {
                 check(detect(no[i], strlen(no[i])) != PROTOCOL_MEMCACHED);
 }
 
-/* Such are first lines of other protocols, too: then they are not memcached's, and nothing is lost. */
+/* These are first lines of other protocols, too: the connection is not memcached's, and nothing is lost. */
 static void test_others(void) {
         static const char *const lines[] = { "get\r\n", "set k v\r\n", "append k v\r\n", "add x\n",
                                              "set server a/b state ready\n", "incr k\r\n",
@@ -135,11 +135,11 @@ static const struct {
         S("get k\r\nset k 0 0 x noreply\r\nincr k noreply\r\n", "END\r\n", 1),
         S("get k\r\nquit\r\n", "END\r\n", 1),
         S("get k\r\nshutdown\r\n", "END\r\nERROR: shutdown not enabled\r\n", 1),
-        /* Looks like it */
+        /* Resembles it */
         S("get noreply\r\ndelete noreply\r\ndelete xnoreply\r\ntouch k 0 noreply1\r\nversion noreply\r\nset "
           "noreply 0 0 1\r\nx\r\nset k 0 0 1 anoreply\r\nx\r\n",
           "END\r\nNOT_FOUND\r\nNOT_FOUND\r\nNOT_FOUND\r\nVERSION 1.6.38\r\nSTORED\r\nSTORED\r\n", 7),
-        /* Mistakes */
+        /* Errors */
         S("get k\r\n\r\nget\r\nGET k\r\nbogus noreply\r\nset k 0 0 abc\r\nset k 0 0\r\nset k 0 0 "
           "3000000000\r\nset k 0 0 -1\r\n",
           "END\r\nERROR\r\nERROR\r\nERROR\r\nERROR\r\nCLIENT_ERROR bad command line format\r\nERROR\r\n"
@@ -149,10 +149,10 @@ static const struct {
         S("get k\r\nset k 0 0 3 noreply extra\r\nabc\r\n", "END\r\nERROR\r\nERROR\r\n", 3),
         S("delete k\r\ndelete k 0 0 noreply\r\nincr k x\r\n",
           "NOT_FOUND\r\nERROR\r\nCLIENT_ERROR invalid numeric delta argument\r\n", 3),
-        /* before the data have come */
+        /* before the data has arrived */
         S("set k 0 0 2000\r\n", "SERVER_ERROR object too large for cache\r\n", 1),
         S("get k\r\nget k\r\n", "SERVER_ERROR out of memory writing get response\r\nEND\r\n", 2),
-        /* Of whoever administers it */
+        /* Of administrators */
         S("get k\r\nstats\r\n", "END\r\nSTAT pid 1\r\nSTAT version 1.6.38\r\nEND\r\n", 2),
         S("get k\r\nstats reset\r\nstats detail on\r\nstats detail dump\r\nstats cachedump 1 1\r\nstats "
           "noreply\r\n",
@@ -172,7 +172,7 @@ static const struct {
         S("ms k 0\r\n\r\nms k x\r\nms k\r\nms k 3 MQ\r\nabc\r\n",
           "NS\r\nCLIENT_ERROR bad command line format\r\nCLIENT_ERROR bad command line format\r\n"
           "CLIENT_ERROR invalid mode for ms M token\r\n", 4),
-        /* Quiet: all in front of "MN" is theirs */
+        /* Quiet: all before "MN" belong to it */
         S("mg a v q\r\nmg b v q\r\nmg c q v\r\nmn\r\n", "MN\r\n", 1),
         S("mg a v q\r\nmg b v q\r\nmg c v q\r\nmn\r\n", "VA 2\r\nMN\r\nVA 4\r\nMN\r\n\r\nMN\r\n", 1),
         S("ms k 3 q\r\nabc\r\nmd k q\r\nma k q\r\nmn\r\nmg k\r\n", "NS\r\nNF\r\nMN\r\nEN\r\n", 2),
@@ -186,7 +186,7 @@ static const struct {
 #undef S
 };
 
-/* In how many pieces they come does not matter, nor what they were cut in. */
+/* The result does not depend on the pieces. */
 static void test_text(void) {
         for (size_t i = 0; i < ELEMENTSOF(table); i++) {
                 const char *q = table[i].questions, *a = table[i].answers;
@@ -221,7 +221,8 @@ static void test_text(void) {
         }
 }
 
-/* What the server was not to say: the place is lost, and found again where it has said all. */
+/* Responses that should have been suppressed: the position is lost, and found again after complete
+ * responses. */
 static void test_lost(void) {
         static const char *const bad[] = { "$1\r\nv\r\n", "-ERR unknown\r\n", "+OK\r\n",
                                            "HTTP/1.1 400 Bad Request\r\n", "250 ok\r\n", "OK 17\r\n---\r\n",
@@ -245,7 +246,7 @@ static void test_lost(void) {
                 }
 }
 
-/* If the first response is not memcached's, the connection never was; behind one that is, the position is
+/* If the first response is not memcached's, neither is the connection; after one that is, the position is
  * lost. */
 static void test_mistaken(void) {
         for (unsigned before = 0; before < 2; before++) {
@@ -255,14 +256,14 @@ static void test_mistaken(void) {
                 check(ask(&t, "get a\r\nget b\r\n", 14, 1));
                 if (before > 0) {
                         check(answer(&t, "END\r\n", 5, NULL) == 1);
-                        t.flags |= PIPELINE_RESPONDED; /* as the programs do */
+                        t.flags |= PIPELINE_RESPONDED; /* as in the programs */
                 }
                 pipeline_feed_answers(&t, &piece, "$-1\r\n", 5);
                 check(piece.lost && pipeline_has_lost_sync(&t, &piece, before == 0) == (before == 0));
         }
 }
 
-/* "watch": what follows is a log. */
+/* "watch": a log follows. */
 static void test_watch(void) {
         static const char q[] = "get k\r\nwatch mutations\r\n", a[] =
                 "END\r\nOK\r\nts=1.0 gid=1 type=item_store key=k\r\n";
@@ -282,7 +283,7 @@ static void test_watch(void) {
 
 /* ---- binary ---- */
 
-/* A header, and a body of so many bytes. Returns the size. */
+/* A header, and a body of this length. Returns the size. */
 static size_t message(char *p, unsigned magic, unsigned opcode, unsigned key, unsigned extras,
                       unsigned body) {
         memset(p, 0, 24);
@@ -295,7 +296,7 @@ static size_t message(char *p, unsigned magic, unsigned opcode, unsigned key, un
         p[9] = (char) (body >> 16);
         p[10] = (char) (body >> 8);
         p[11] = (char) body;
-        /* What only looks like a header, or a line */
+        /* Bytes that resemble a header, or a line */
         for (unsigned i = 0; i < body; i++)
                 p[24 + i] = "\x80\x81\nEND\r"[i % 7];
         return 24 + body;
@@ -396,7 +397,7 @@ static void test_binary(void) {
         }
 }
 
-/* More than there may be. */
+/* More than the limits. */
 static void test_binary_lost(void) {
         static char q[64];
 
@@ -414,7 +415,8 @@ static void test_binary_lost(void) {
         }
 }
 
-/* Many at once, in pieces of random size: each is counted once, in its order, and what is quiet never. */
+/* Many requests, in pieces of random size: each is counted once, in order, and quiet ones are not
+ * counted. */
 static void test_streams(void) {
         static char q[STREAM_MAX], a[STREAM_MAX];
 
@@ -473,7 +475,7 @@ static void test_streams(void) {
         }
 }
 
-/* Requests without a response are not in flight once they were read, however many arrive at once. */
+/* Requests without a response are not in flight once they were read, in any number. */
 static void test_in_flight(void) {
         static const char q[] = "set k 0 0 3 noreply\r\nabc\r\ndelete k noreply\r\n";
         struct exchange_effect e = {};
@@ -505,7 +507,7 @@ static uint32_t count_errors(const char *data, size_t size) {
         return errors;
 }
 
-/* Error replies, wherever they are cut. What is not found, or not stored, is no failure. */
+/* Error replies, split at every position. "Not found" and "not stored" are no failures. */
 static void test_errors(void) {
         static const struct {
                 const char *data;

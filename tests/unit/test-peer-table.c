@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Rows of endpoints and peers: what the programs record (bpf/core/peer-table.h) and what is read, against
- * plain arithmetic. */
+/* Rows of endpoints and peers: recording (bpf/core/peer-table.h) and reading, compared with plain
+ * arithmetic. */
 
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -59,7 +59,7 @@ static void test_find(void) {
         struct qos_unit_map *u = unit_new_at(NSEC_PER_SEC);
         struct qos_address a;
 
-        /* The first endpoint has none, further ones each one, then all share one */
+        /* The first endpoint has none, further ones have one each, then all share one */
         for (unsigned round = 0; round < 2; round++)
                 for (uint8_t i = 0; i < 20; i++) {
                         a = address_of(1, 1000 + i);
@@ -69,11 +69,11 @@ static void test_find(void) {
                 }
         check(u->names[0].kind == QOS_ENTRY_ENDPOINT && u->names[0].address.port == 1000);
 
-        /* None is left for one that is not to be in the unit's figures: it has none */
+        /* None is left for an endpoint that is not part of the unit's metrics: it has none */
         a = address_of(1, 2000);
         check(entry_find(u, &a, QOS_ENTRY_EXCLUDED) == 0);
 
-        /* Peers have the others */
+        /* Peers have the remaining ones */
         for (unsigned round = 0; round < 2; round++)
                 for (uint8_t i = 0; i < 20; i++) {
                         int row = QOS_ENTRY_FIRST + QOS_ENDPOINT_ENTRIES_MAX + i;
@@ -84,7 +84,8 @@ static void test_find(void) {
                 }
         free(u);
 
-        /* What differs in anything is another one; an excluded one is another than the same that is not */
+        /* Names that differ in any field are different, and so are an excluded endpoint and the same one
+         * included */
         u = unit_new_at(NSEC_PER_SEC);
         a = address_of(1, 80);
         check(entry_find(u, &a, QOS_ENTRY_EXCLUDED) == QOS_ENTRY_FIRST);
@@ -113,7 +114,7 @@ static void test_find_listener(void) {
         (void) entry_find(u, &any6, QOS_ENTRY_ENDPOINT);
         a = special;
         check(entry_find_listener(u, &a) == 0 && address_equal(&a, &special));
-        a.family = AF_INET6; /* IPv4 through a socket for IPv6 has its family */
+        a.family = AF_INET6; /* IPv4 through a socket of IPv6 has the family of the socket */
         check(entry_find_listener(u, &a) == 1 && address_equal(&a, &any6));
 
         (void) entry_find(u, &any, QOS_ENTRY_EXCLUDED);
@@ -128,15 +129,15 @@ static void test_find_listener(void) {
         a = address_of(2, 80);
         check(entry_find_listener(u, &a) == 1 && address_equal(&a, &any));
 
-        /* A peer is no listener */
+        /* A peer is not a listener */
         a = address_of(9, 9);
         (void) entry_find(u, &a, QOS_ENTRY_PEER);
         check(entry_find_listener(u, &a) == 0);
         free(u);
 }
 
-/* An endpoint whose listener is unknown gets no entry. It is one of the others where no entry is left for
- * one more: all endpoints have theirs, or peers have taken them. */
+/* An endpoint with an unknown listener gets no entry. It is among the others if no entry is left for another
+ * endpoint: all have one, or peers have taken them. */
 static void test_find_others(void) {
         for (unsigned peers = 0; peers <= 1; peers++) {
                 unsigned n = peers ? QOS_ENTRIES - QOS_ENTRY_FIRST + 1 : QOS_ENDPOINT_ENTRIES_MAX;
@@ -163,8 +164,8 @@ static void test_find_others(void) {
         }
 }
 
-/* Three rows, which begin at different times, over two minutes with pauses: every window of every row at
- * every moment, and the first endpoint as what remains. */
+/* Three rows that begin at different times, over two minutes with pauses: all windows of all rows at each
+ * moment, and the first endpoint as the remainder. */
 static void test_windows(void) {
         enum { N = 4000, ROWS = 4 };
         static struct { uint64_t at, nsec; unsigned row; } booked[N];
@@ -179,7 +180,7 @@ static void test_windows(void) {
 
                 now += r == 0 ? 25 * NSEC_PER_SEC : r < 10 ? 1500 * NSEC_PER_MSEC :
                        rand_r(&seed) % (60 * NSEC_PER_MSEC);
-                /* Row 0 from the beginning, the others one after the other */
+                /* Row 0 from the beginning, the others later */
                 unsigned k = rand_r(&seed) % MIN((size_t) ROWS, n / 500 + 1);
                 struct qos_address a = address_of(1, 80 + k);
                 int row = entry_find(u, &a, QOS_ENTRY_ENDPOINT);
@@ -237,7 +238,7 @@ static void test_windows(void) {
         free(u);
 }
 
-/* A burst, then silence: nobody rolls, and still it is over. */
+/* A burst, then silence: windows are empty although no sub-window was begun. */
 static void test_silence(void) {
         uint64_t attached = 100 * NSEC_PER_SEC, now = attached + 50 * NSEC_PER_SEC;
         struct qos_unit_map *u = unit_new_at(attached);
@@ -255,7 +256,7 @@ static void test_silence(void) {
         check(window_read_row(u, row, now, attached, WINDOW_TOTAL, &r) >= 0 && samples(&r) == 100 &&
               r.maximum == 1000);
 
-        /* Somebody else's event */
+        /* An event of another row */
         book(u, 0, now, 5000);
         check(window_read_row(u, row, now, attached, 10 * NSEC_PER_SEC, &r) >= 0 && samples(&r) == 0);
         book(u, row, now, 5000);
@@ -264,7 +265,7 @@ static void test_silence(void) {
         free(u);
 }
 
-/* A sample that grows over many sub-windows: once in the total, once in a window it moved in, never below
+/* A sample that grows over many sub-windows: once in the total, at most once in a window, and never below
  * zero. */
 static void test_move(void) {
         uint64_t attached = 100 * NSEC_PER_SEC, start = 200 * NSEC_PER_SEC, last = start;
@@ -335,7 +336,7 @@ static void test_arithmetic(void) {
               sum.sums[0] == 800 && sum.sums[2] == 8);
         check(sum.in_flight == 5 && sum.maximum == 900);
 
-        /* With nothing taken away the largest is still known */
+        /* If nothing is subtracted, the maximum is still known */
         window_row_subtract(&sum, &none);
         check(sum.maximum == 900);
         window_row_subtract(&sum, &b);
@@ -354,7 +355,7 @@ static void test_arithmetic(void) {
         check(samples(&a) == 0 && a.cells[QOS_ENTRY_COUNT] == 0 && a.in_flight == 0 && a.sums[0] == 0);
 }
 
-/* Choices that are no branches. */
+/* Branch-free selections. */
 static void test_choices(void) {
         static const uint64_t values[] = { 0, 1, 2, UINT32_MAX, UINT64_C(1) << 32, (UINT64_C(1) << 63) - 1,
                                            UINT64_C(1) << 63, UINT64_MAX };
@@ -371,8 +372,8 @@ static void test_choices(void) {
         }
 }
 
-/* Rows are those of the peers that take most time: a peer without one gets that of the least one when it
- * exceeds it, which becomes part of the rest, with all figures. */
+/* The peers with most time have rows: a peer without one gets that of the peer with the least time when it
+ * exceeds that, whose metrics are added to the rest. */
 static void test_challenge(void) {
         struct qos_unit_map *u = unit_new_at(NSEC_PER_SEC);
         const struct qos_address small = address_of(200, 1), large = address_of(201, 1);
@@ -385,7 +386,7 @@ static void test_challenge(void) {
                 a = address_of(i, 1);
                 row = entry_find(u, &a, QOS_ENTRY_PEER);
                 check(row == (int) (QOS_ENTRY_FIRST + i));
-                /* The fourth has taken least */
+                /* The fourth has the least time */
                 book(u, row, now, (i == 3 ? 10 : 100 + i) * NSEC_PER_MSEC);
         }
         a = address_of(3, 1);
@@ -393,7 +394,7 @@ static void test_challenge(void) {
         generation = u->names[least].generation;
         check(entry_find(u, &small, QOS_ENTRY_PEER) == QOS_ENTRY_PEERS_OTHERS);
 
-        /* Not before it is ahead of the least, and not at once after another one */
+        /* Not before it exceeds the least, and not immediately after another one */
         check(peer_challenge(u, &small, 4 * NSEC_PER_MSEC, now) == 0);
         check(peer_challenge(u, &small, 6 * NSEC_PER_MSEC, now) == 0);
         check(peer_challenge(u, &small, 1, now) == least);
@@ -408,7 +409,7 @@ static void test_challenge(void) {
         check(peer_challenge(u, &large, NSEC_PER_SEC, now + HEAVY_HITTERS_PAUSE_NSEC - 1) == 0);
         check(peer_challenge(u, &large, 1, now + HEAVY_HITTERS_PAUSE_NSEC) == least);
 
-        /* Many that are alike lower each other: the list of those who may is short, and none of them gets a
+        /* Many equal peers lower each other's counts: the list of candidates is short, and none gets a
          * row */
         for (unsigned round = 0; round < 50; round++)
                 for (unsigned i = 0; i < 3 * QOS_CHALLENGERS; i++) {
@@ -435,7 +436,7 @@ static uint64_t first_counted;
 
 static void* count_first(void *userdata) {
         for (unsigned i = 0; i < FIRST_EVENTS; i++) {
-                /* The others are most of all */
+                /* The others have most */
                 if (i % 1000 == 0)
                         __atomic_fetch_add(&first_counted, 1, __ATOMIC_SEQ_CST);
                 count_in(userdata, i % 1000 == 0 ? 0 : i % 2 == 0 ? 3 : QOS_ENTRY_ENDPOINTS_OTHERS);
@@ -443,8 +444,8 @@ static void* count_first(void *userdata) {
         return NULL;
 }
 
-/* The first endpoint is never more than it was, also while an event of another one is recorded in part, and
- * at rest it is exact. */
+/* The first endpoint is never more than it was, even if an event of another one is recorded in part, and it
+ * is exact at rest. */
 static void test_first(void) {
         struct qos_unit_map *u = unit_new_at(NSEC_PER_SEC);
         uint64_t largest = 0, readings = 0;
@@ -456,7 +457,7 @@ static void test_first(void) {
         u->names[5].kind = QOS_ENTRY_EXCLUDED;
         count_in(u, 0);
         count_in(u, 3);
-        /* Of peers and excluded endpoints the unit has nothing */
+        /* The unit has nothing of peers and excluded endpoints */
         entry_count(entry_get(u, 4), QOS_ENTRY_COUNT, 7);
         entry_count(entry_get(u, 5), QOS_ENTRY_COUNT, 7);
         window_read_first(u, &first);

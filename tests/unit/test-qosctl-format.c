@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* How qosctl writes numbers, tables and bars, without a terminal. */
+/* Numbers, tables and bars of qosctl, without a terminal. */
 
 #include <locale.h>
 #include <math.h>
@@ -169,7 +169,7 @@ static void test_text(void) {
 
         CHECK(text_width("nginx.service") == 13);
         CHECK(text_width("caf\xc3\xa9") == 4);
-        /* Broken characters count as what they are shown as */
+        /* Invalid characters have the width of their replacement */
         CHECK(text_width("\xff\xc3") == 2);
         if (unicode)
                 CHECK(text_width("\xe6\x97\xa5\xe6\x9c\xac") == 4);
@@ -190,7 +190,7 @@ static void test_text(void) {
         check_freed(text_clean("\xe2\x80\x8f\xd8\x9c\xef\xbb\xbf", true), "\\u200f\\u061c\\ufeff");
         check_freed(text_clean("\xf3\xa0\x81\xbf", true), "\\ue007f");
         check_freed(text_clean("\xe2\x80\x8a\xe2\x80\x90\xd8\x9b", true),
-                    "\xe2\x80\x8a\xe2\x80\x90\xd8\x9b"); /* their neighbours */
+                    "\xe2\x80\x8a\xe2\x80\x90\xd8\x9b"); /* the characters next to them */
         check_freed(text_clean("", true), "");
 
         check_freed(text_ellipsize("nginx.service", 13, false), "nginx.service");
@@ -262,14 +262,14 @@ static void test_table(void) {
         check_freed(print_table(t, 28, false, false),
                     "nginx.service active 15.1k/s\n"
                     "a\\x0ab        -          0/s\n");
-        /* First shorter names, then fewer columns, and never less than that */
+        /* Names are shortened first, then columns are omitted, down to the minimum */
         check_freed(print_table(t, 26, false, false),
                     "nginx.s\xe2\x80\xa6" "ice active 15.1k/s\n"
                     "a\\x0ab      -          0/s\n");
         check_freed(print_table(t, 22, false, false),
                     "nginx.service 15.1k/s\n"
                     "a\\x0ab            0/s\n");
-        /* Beyond its minimum only where nothing more can be omitted, and no more than to its least width */
+        /* Beyond its minimum only if nothing more can be omitted, and at most to its least width */
         check_freed(print_table(t, 5, false, false),
                     "nginx\xe2\x80\xa6""ce 15.1k/s\n"
                     "a\\x0ab       0/s\n");
@@ -278,7 +278,7 @@ static void test_table(void) {
                     "nginx.service \x1b[0;1;32mactive\x1b[0m 15.1k/s\n"
                     "a\\x0ab        \x1b[0;90m-\x1b[0m          0/s\n");
 
-        /* What comes below what was printed is as wide, or wider */
+        /* Later rows are as wide as those printed before, or wider */
         table_clear(t);
         CHECK(table_rows(t) == 0);
         table_add(t, COLOR_NONE, "%s", "a.service");
@@ -392,7 +392,7 @@ static void test_sum(void) {
         CHECK(add(&s, REPLY(5, 0, "")) == 0);
         check_sum(&s, "[]");
 
-        /* Both ends of the grid, and buckets that one, the other or both have */
+        /* Both ends of the scale, and buckets that one or both have */
         CHECK(add(&s, REPLY(5, 1000, BUCKET(0, 238, 1) "," BUCKET(933, 953, 2) "," LAST(3))) == 0);
         CHECK(add(&s, REPLY(5, 500, BUCKET(933, 953, 18446744073709551600) ","
                                     BUCKET(953, 974, 4) "," LAST(5))) == 0);
@@ -400,7 +400,7 @@ static void test_sum(void) {
         check_sum(&s, "[" BUCKET(0, 238, 1) "," BUCKET(933, 953, 18446744073709551602) ","
                       BUCKET(953, 974, 4) "," LAST(8) "]");
 
-        /* One more does not fit, and changes nothing; neither does what is invalid */
+        /* One more does not fit, and has no effect, nor have invalid ones */
         CHECK(add(&s, REPLY(5, 1, BUCKET(933, 953, 1))) == -EBADMSG);
         CHECK(add(&s, REPLY(5, 18446744073709551615, "")) == -EBADMSG);
         CHECK(add(&s, "{\"schema\":5,\"buckets\":[]}") == -EBADMSG);
@@ -471,8 +471,8 @@ static void test_histogram(void) {
         CHECK(b[2].count == 0 && b[3].count == 0);
         CHECK(b[4].lower == 7629 && b[4].upper == 15258 && b[4].count == 8);
 
-        /* All that is measured: what is too short and too long for the grid, in as few rows as can be. The
-         * last row but one ends where the last begins */
+        /* All that is measured, durations beyond both ends of the scale included, in as few rows as
+         * possible. The last row but one ends where the last one begins */
         CHECK(merge("{\"schema\":3,\"buckets\":["
                     "{\"lower\":0,\"upper\":238,\"count\":1},"
                     "{\"lower\":61035,\"upper\":66559,\"count\":2},"
@@ -485,7 +485,7 @@ static void test_histogram(void) {
                 sum += c[i].count;
         CHECK(sum == 10);
 
-        /* Nothing but what is too long */
+        /* Only durations beyond the scale */
         CHECK(merge("{\"schema\":5,\"buckets\":[{\"lower\":64000000000,\"count\":4}]}", 10, &d, &n) == 0);
         CHECK(n == 1 && d[0].lower == 64000000000 && d[0].upper == UINT64_MAX && d[0].count == 4);
 
@@ -570,7 +570,7 @@ static void test_since(void) {
 }
 
 int main(void) {
-        /* What is local time is the tester's otherwise */
+        /* Local time depends on the machine otherwise */
         (void) setenv("TZ", "UTC", true);
 
         test_durations();
