@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 /* With a real message broker: the daemon finds callers by their names, queries polkit about them, notices
- * when they leave, and survives the broker. Runs a dbus-daemon of its own (the argument) with a fake PID
- * 1 and polkit. */
+ * when they leave, and survives a restart of the broker. Runs its own dbus-daemon (the argument) with
+ * stand-ins for PID 1 and polkit. */
 
 #include <fcntl.h>
 #include <signal.h>
@@ -15,7 +15,7 @@
 
 #define MANAGER "org.qosd1.Manager"
 
-/* As in the daemon: waiting calls of one user who is not root */
+/* As in the daemon: waiting calls of one user other than root */
 #define CALLS_PER_UID_MAX 32
 
 static sd_event *event;
@@ -56,7 +56,7 @@ static void broker_start(void) {
                 "<allow receive_sender=\"*\"/></policy></busconfig>\n", address);
         check(fflush(f) == 0);
 
-        /* It says its address when it listens */
+        /* It prints its address when it listens */
         check(pipe2(fds, O_CLOEXEC) >= 0);
         check(asprintf(&print, "--print-address=%i", 3) > 0);
         check(posix_spawn_file_actions_init(&actions) == 0);
@@ -147,7 +147,7 @@ static int method_check(sd_bus_message *m, void *userdata, sd_bus_error *error) 
         case POLKIT_NO:
                 return sd_bus_reply_method_return(m, "(bba{ss})", 0, 0, 0);
         case POLKIT_CHALLENGE:
-                /* Somebody would have to type a password. With flag 1 somebody does */
+                /* A password is required. With flag 1 it is entered */
                 return sd_bus_reply_method_return(m, "(bba{ss})", polkit.flags & 1 ? 1 : 0,
                                                   polkit.flags & 1 ? 0 : 1, 0);
         default:
@@ -220,7 +220,7 @@ static sd_bus_message* new_call(sd_bus *bus, const char *method, bool interactiv
         return m;
 }
 
-/* expected: the error, NULL for none */
+/* expected: name of the error; NULL: success */
 static void call(sd_bus *bus, const char *method, bool interactive, const char *unit, bool lease,
                  const char *expected) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = new_call(bus, method, interactive, unit, lease),
@@ -281,11 +281,11 @@ static void test_subscribers(void) {
         simple(a, "Subscribe", "org.qosd1.Error.AlreadySubscribed");
         simple(b, "Unsubscribe", NULL);
 
-        /* a is still there, so that signals are sent */
+        /* a is still attached, so that signals are sent */
         call(b, "AttachUnit", false, "a", false, NULL);
         test_wait(event, n_changed > 0);
 
-        /* As soon as the daemon has heard that a left: the news passes the broker as these calls do */
+        /* Once the daemon has seen that a has left: the broker sends that in order with these calls */
         disconnect(a);
         for (unsigned i = 0; i == 0 || n_changed > 0; i++) {
                 check(i < 1000);
@@ -299,7 +299,7 @@ static void test_subscribers(void) {
         disconnect(b);
 }
 
-/* A user who is not root, with polkit in each of its moods. */
+/* A user other than root, with each result of polkit. */
 static void test_polkit(sd_bus *services) {
         sd_bus *user = connect_as(TEST_OTHER_UID);
         const char *name;
@@ -325,7 +325,7 @@ static void test_polkit(sd_bus *services) {
         call(user, "AttachUnit", true, "a", false, NULL);
         check(manager->units.n == 1 && manager->units.slots[0]->holds->uid == TEST_OTHER_UID);
 
-        /* Detaching is the same right, one's own lease needs none */
+        /* Detaching needs the same permission, an own lease none */
         polkit_reset(POLKIT_NO);
         call(user, "DetachUnit", true, "a", false, SD_BUS_ERROR_ACCESS_DENIED);
         check(polkit.n_asked == 1);
@@ -338,7 +338,7 @@ static void test_polkit(sd_bus *services) {
         call(user, "DetachUnit", false, "b", true, NULL);
         check(polkit.n_asked == 0);
 
-        /* No query about root */
+        /* polkit is not queried about root */
         {
                 sd_bus *root = connect_as(0);
 
@@ -347,7 +347,7 @@ static void test_polkit(sd_bus *services) {
                 disconnect(root);
         }
 
-        /* Waits for a person as long as necessary; the query about a caller that leaves is cancelled */
+        /* Waits for the user without a limit; the query about a caller that leaves is cancelled */
         polkit_reset(POLKIT_SILENT);
         for (unsigned i = 0; i < CALLS_PER_UID_MAX; i++) {
                 _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = new_call(user, "AttachUnit", true, "a",
@@ -358,7 +358,7 @@ static void test_polkit(sd_bus *services) {
         test_wait(event, polkit.n_asked == CALLS_PER_UID_MAX);
         call(user, "AttachUnit", true, "a", false, SD_BUS_ERROR_LIMITS_EXCEEDED);
         {
-                /* No other caller has to wait */
+                /* Other callers do not wait */
                 sd_bus *root = connect_as(0);
 
                 call(root, "AttachUnit", false, "a", false, NULL);
@@ -371,7 +371,7 @@ static void test_polkit(sd_bus *services) {
         polkit_reset(POLKIT_NO);
 }
 
-/* The name belongs to somebody else: the daemon says so and goes on. */
+/* The name has another owner: the daemon logs it and continues. */
 static void test_name_taken(void) {
         sd_bus *thief;
 
@@ -417,7 +417,7 @@ int main(int argc, char **argv) {
         if (test_has_other_user())
                 test_polkit(services);
 
-        /* The broker goes with all that it knew, in the middle of everything */
+        /* The broker ends, with all of its state, at an arbitrary moment */
         client = connect_as(0);
         simple(client, "Subscribe", NULL);
         call(client, "AttachUnit", false, "a", true, NULL);
@@ -429,7 +429,7 @@ int main(int argc, char **argv) {
         disconnect(client);
         disconnect(services);
 
-        /* and comes back */
+        /* and is started again */
         broker_start();
         services = connect_as(0);
         fake_service_manager_start(&pid1, services, units);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The published interfaces (the arguments) are what the objects really offer, and say what they must. Reads
- * the XML with code of its own: the generator must not prove itself right. */
+/* The published interfaces (the arguments) equal those of the objects, and have all required annotations.
+ * Reads the XML with its own code, independent of the generator. */
 
 #include <ctype.h>
 
@@ -47,7 +47,7 @@ static bool is(xmlNode *n, const char *name) {
         return n->type == XML_ELEMENT_NODE && streq((const char*) n->name, name);
 }
 
-/* All that is given out lives until the document is freed. */
+/* Returned strings are valid until the document is freed. */
 static const char* attribute(xmlNode *n, const char *name) {
         xmlAttr *a = xmlHasProp(n, (const xmlChar*) name);
 
@@ -61,7 +61,7 @@ static const char* annotation(xmlNode *n, const char *name) {
         return NULL;
 }
 
-/* What a client can rely on, one line each. */
+/* The parts that clients depend on, one line each. */
 static void facts_read(Facts *f, xmlNode *interface) {
         static const char *const annotations[] = {
                 "org.freedesktop.DBus.Property.EmitsChangedSignal",
@@ -131,7 +131,7 @@ static xmlNode* find_interface(xmlDoc *doc, const char *name) {
         return NULL;
 }
 
-/* Everything has a description, and what is measured has what the catalogue needs. */
+/* All members have descriptions, and metrics have all annotations of the metric table. */
 static void verify_published(xmlNode *interface) {
         bool requests = streq(attribute(interface, "name"), "org.qosd1.Requests") ||
                         streq(attribute(interface, "name"), "org.qosd1.Contention");
@@ -167,7 +167,7 @@ static void verify_published(xmlNode *interface) {
                 kind = annotation(n, "org.qosd1.Kind");
                 check(!metric == !kind);
                 if (!metric)
-                        continue; /* which reading it is */
+                        continue; /* identifies the reading */
 
                 metrics++;
                 check(streq(kind, "counter") || streq(kind, "gauge"));
@@ -213,7 +213,7 @@ int main(int argc, char **argv) {
         BusServer *bus_server;
 
         check(argc > 1);
-        /* If that fails we have no privileges to lose */
+        /* If that fails, there are no privileges to drop */
         (void) test_become_plain_root();
 
         check(sd_event_new(&event) >= 0);
@@ -252,7 +252,7 @@ int main(int argc, char **argv) {
                 facts_read(&live, l);
                 facts_compare(name, &published, &live);
 
-                /* And the other way round: what the objects have is published */
+                /* And vice versa: what the objects have is published */
                 for (xmlNode *n = xmlFirstElementChild(xmlDocGetRootElement(live_doc)); n;
                      n = xmlNextElementSibling(n)) {
                         bool found = !is(n, "interface") || !startswith(attribute(n, "name"), "org.qosd1.");

@@ -11,7 +11,7 @@
 #include "log.h"
 #include "util-bus.h"
 
-/* What one input can set in motion; more would be a loop that does not end. */
+/* Limit of iterations of one input: more would be an endless loop. */
 #define STEPS_MAX 100000U
 
 #define SIZE_MAX_BYTES 16384U
@@ -55,7 +55,7 @@ static bool set_up(void) {
         return true;
 }
 
-/* Until nothing is left to do but what is a matter of time. */
+/* Until only timers are left. */
 static void settle(void) {
         for (unsigned i = 0; i < STEPS_MAX; i++) {
                 int r = sd_event_run(event, 0);

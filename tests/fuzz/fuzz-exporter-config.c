@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Whatever is in qosd-exporter.conf, what comes out of it is within the limits. */
+/* Any contents of qosd-exporter.conf: the resulting settings are within the limits. */
 
 #include <sys/stat.h>
 

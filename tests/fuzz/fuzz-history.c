@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Whatever is in the file of a history, what is taken for one can be shown and goes on. */
+/* Any contents of a history file: if accepted, the history can be shown and continued. */
 
 #include "check.h"
 #include "fuzz.h"

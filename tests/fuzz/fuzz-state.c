@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Whatever is in the file that says what was attached, the daemon starts, and what it made of it it reads
- * again. Nothing gets into the kernel. */
+/* Any contents of the state file: the daemon starts, and reads again what it has made of it. No programs are
+ * loaded. */
 
 #include <fcntl.h>
 
@@ -37,7 +37,7 @@ static bool set_up(void) {
         return true;
 }
 
-/* Only read when programs were kept, too, which there are none of. */
+/* Only read when programs were kept, of which there are none. */
 static void read_bases(void) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         sd_json_variant *units;
@@ -67,7 +67,7 @@ static void walk_groups(const Unit *u) {
                 group_walk_enter(groups);
 }
 
-/* Returns a sum of what is there. */
+/* Returns a sum of the state. */
 static unsigned restore(void) {
         _cleanup_(sd_event_unrefp) sd_event *event = NULL;
         unsigned n = 0, n_units = 0;

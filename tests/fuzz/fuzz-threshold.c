@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Whatever stands in a threshold: what is taken of it is within the limits and can be written down and read
- * again, what is not has a message. */
+/* Any text as a threshold: if accepted, it is within the limits and can be formatted and parsed again,
+ * otherwise there is a message. */
 
 #include <math.h>
 

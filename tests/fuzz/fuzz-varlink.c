@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Whatever a client sends, the daemon goes on and keeps nothing of it. The ends of lines become the ends of
- * messages, so that the corpus is text. Nothing gets into the kernel. */
+/* Any input of a client: the daemon continues, and keeps none of it. Ends of lines become ends of messages,
+ * so that the corpus is text. No programs are loaded. */
 
 #include <sys/socket.h>
 
@@ -12,7 +12,7 @@
 #include "util-bus.h"
 #include "varlink-server.h"
 
-/* What one input can set in motion; more would be a loop that does not end. */
+/* Limit of iterations of one input: more would be an endless loop. */
 #define STEPS_MAX 100000U
 
 static FakeUnit units[] = {
@@ -54,7 +54,7 @@ static bool set_up(void) {
         return true;
 }
 
-/* Until nothing is left to do but what is a matter of time. */
+/* Until only timers are left. */
 static void settle(int fd) {
         char buffer[4096];
 
@@ -88,7 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                 ssize_t n = send(fds[1], text + sent, size - sent, MSG_NOSIGNAL);
 
                 if (n < 0)
-                        break; /* it has been cut off, or a stream keeps it from being read */
+                        break; /* disconnected, or not readable because of a stream */
                 sent += n;
                 settle(fds[1]);
         }

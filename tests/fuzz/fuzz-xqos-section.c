@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Whatever stands in a unit file: what is taken of it is within the limits, and each threshold is one. */
+/* Any contents of a unit file: accepted settings are within the limits, and each threshold is valid. */
 
 #include "check.h"
 #include "fuzz.h"

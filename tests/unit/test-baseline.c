@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The baseline of a unit, from made-up histories. */
+/* The baseline of a unit, from synthetic histories. */
 
 #include <math.h>
 
@@ -11,7 +11,7 @@
 #define MS NSEC_PER_MSEC
 #define STEP HISTORY_FINE_NSEC
 
-/* A step with so many requests of the same time to first byte; a tenth of a thread runs, and each request
+/* A step with this many requests of the same time to first byte; a tenth of a thread runs, and each request
  * has one to a peer, of half that time. */
 static HistoryStep make_step(uint64_t index, uint64_t count, uint64_t nsec) {
         HistoryStep s = { .index = index, .timestamp = index * STEP, .covered = STEP };
@@ -72,7 +72,7 @@ static void test_figures(void) {
               near(n.usual, 4.0 * MS));
         check(isnan(n.figures.cpus) && isnan(n.figures.throttled) && isnan(n.figures.major_faults));
 
-        /* Only steps that ended a step before, as the last one may have the trouble that is diagnosed */
+        /* Only steps that ended a step before, as the last one may have the problem to be diagnosed */
         check(baseline_read(h, 1004 * STEP, 100, NULL, 0, &n) >= 0 && n.covered == 3 * STEP);
         check(baseline_read(h, 1004 * STEP - 1, 100, NULL, 0, &n) == -ENODATA);
 }
@@ -88,8 +88,8 @@ static void set_errors(HistoryStep *s, uint64_t status5xx, uint64_t reset, uint6
         history_step_set_metrics(s, &m);
 }
 
-/* Failures are fast: an outage of most of the time must not become the baseline, whichever way requests
- * failed. */
+/* Failures are fast: an outage during most of the history must not become the baseline, in any way of
+ * failing. */
 static void test_outage(void) {
         static const struct {
                 uint64_t status5xx, reset, aborts;
@@ -117,7 +117,7 @@ static void test_outage(void) {
         }
 }
 
-/* A service that always has some errors has a baseline with them. */
+/* A service with constant errors has a baseline with them. */
 static void test_usual_errors(void) {
         _cleanup_history_ History *h = NULL;
         Baseline n;
@@ -133,7 +133,7 @@ static void test_usual_errors(void) {
         check(n.figures.status5xx > 4 && n.figures.status5xx < 5 && isnan(n.figures.grpc_errors));
 }
 
-/* Steps in which the unit was started are left out. */
+/* Steps with a start of the unit are left out. */
 static void test_starts(void) {
         const uint64_t starts[] = { 1001 * STEP, 1002 * STEP + STEP / 2, 1005 * STEP - 1 };
         _cleanup_history_ History *h = NULL;
@@ -150,7 +150,7 @@ static void test_starts(void) {
         check(baseline_read(h, 1006 * STEP, 100, starts, ELEMENTSOF(starts), &n) == -ENODATA);
 }
 
-/* What was slow for a third of the time is not normal, whether a threshold says so or nobody. */
+/* What was slow for a third of the time is not normal, with a threshold or without. */
 static void test_faults(void) {
         for (unsigned violated = 0; violated < 2; violated++) {
                 _cleanup_history_ History *h = NULL;
@@ -169,7 +169,7 @@ static void test_faults(void) {
         }
 }
 
-/* Nothing to do is no time to learn from. */
+/* Idle steps are left out. */
 static void test_idle(void) {
         _cleanup_history_ History *h = NULL;
         Baseline n;
@@ -184,7 +184,7 @@ static void test_idle(void) {
         check(near(n.figures.first_byte, 4.0 * MS) && near(n.figures.rate, 100) && near(n.busy, 0.1));
 }
 
-/* By day it has more to do, and takes longer: that is compared with other days. */
+/* More load by day, and longer times: the baseline is that of other days. */
 static void test_load(void) {
         _cleanup_history_ History *h = NULL;
         Baseline n;
@@ -198,11 +198,12 @@ static void test_load(void) {
         check(baseline_read(h, UINT64_MAX, 110, NULL, 0, &n) >= 0 && near(n.figures.first_byte, 4.0 * MS));
         check(baseline_read(h, UINT64_MAX, 550, NULL, 0, &n) >= 0 && near(n.figures.first_byte, 9.0 * MS) &&
               near(n.figures.rate, 500) && near(n.usual, 9.0 * MS));
-        /* That much there never was */
+        /* There never was such a load */
         check(baseline_read(h, UINT64_MAX, 5000, NULL, 0, &n) >= 0 && near(n.figures.first_byte, 4.0 * MS));
 }
 
-/* A whole day: the last hour by steps of ten seconds, the rest by those of five minutes, nothing twice. */
+/* A whole day: the last hour by steps of ten seconds, the rest by steps of five minutes, without
+ * overlaps. */
 static void test_day(void) {
         _cleanup_history_ History *h = NULL;
         Baseline n;
@@ -215,13 +216,13 @@ static void test_day(void) {
         }
         check(baseline_read(h, UINT64_MAX, 100, NULL, 0, &n) >= 0);
         check(near(n.figures.first_byte, 4.0 * MS) && near(n.figures.rate, 100));
-        /* Half of a day, but for what lies between the two kinds of steps */
+        /* Half a day, except for the part between both kinds of steps */
         check(n.covered > 11 * 3600 * NSEC_PER_SEC && n.covered <= 12 * 3600 * NSEC_PER_SEC +
               HISTORY_COARSE_NSEC);
 }
 
-/* Of threads and peers little is known, and of times in which there was more to do: for each request it is
- * what it was then. */
+/* Threads and peers are known for some steps only, those with more load: the value is per request, as it was
+ * then. */
 static void test_known(void) {
         _cleanup_history_ History *h = NULL;
         Baseline n;
@@ -236,7 +237,7 @@ static void test_known(void) {
                 put(h, &s);
         }
         for (unsigned again = 0; again < 2; again++) {
-                /* With as much to do, and with more */
+                /* With the same load, and with more */
                 check(baseline_read(h, UINT64_MAX, again ? 200 : 100, NULL, 0, &n) >= 0);
                 check(near(n.figures.threads[QOS_STATE_RUNNING] / n.figures.rate, 0.1 / 300));
                 check(near(n.figures.client_rate / n.figures.rate, 1) &&

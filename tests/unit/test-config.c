@@ -48,7 +48,7 @@ static void put(const char *name, const char *text) {
         put_bytes(name, text, strlen(text));
 }
 
-/* Loads into one of both, and gives back what was logged meanwhile. */
+/* Loads into one of both, and returns the log messages. */
 static char* load_any(Config *ret, ExpositionOptions *ret_exporter) {
         static char said[65536];
         int fd, saved;
@@ -81,7 +81,7 @@ static char* load(Config *ret) {
         return load_any(ret, NULL);
 }
 
-/* Of the one line, in the section. */
+/* Of the only line, in the section. */
 static Config load_line(const char *line, const char *expected_warning) {
         char text[16384], *said;
         Config c;
@@ -151,7 +151,7 @@ static void test_settings(void) {
         check(load_line("IntervalMinSec=10ms", NULL).interval_min_usec == 10 * USEC_PER_MSEC);
         check(load_line("MinimumSamples=5", NULL).minimum_samples == 5);
 
-        /* The last one counts, nothing is the default */
+        /* The last one counts, an empty one restores the default */
         check(load_line("UnitsMax=7\nUnitsMax=8", NULL).units_max == 8);
         check(load_line("UnitsMax=7\nUnitsMax=", NULL).units_max == 256);
         check(load_line("UnitsMax=7\nUnitsMax=   ", NULL).units_max == 256);
@@ -249,7 +249,7 @@ static void test_good_lines_around_bad_ones(void) {
             "[X-Mine]\n"
             "Anything goes here\n"
             "[QoS]\n"
-            "UnitsPerUserMax=9");       /* and no end of line */
+            "UnitsPerUserMax=9");       /* without an end of line */
         said = load(&c);
         check(strstr(said, "/etc/qosd.conf:1: 'UnitsMax=3' is not in section '[QoS]'"));
         check(strstr(said, "/etc/qosd.conf:5: unknown setting 'Nonsense'"));
@@ -293,7 +293,7 @@ static void test_long_lines(void) {
         check(strstr(said, "/etc/qosd.conf:2: longer than 4096 bytes"));
         check(c.units_max == 4);
 
-        /* Many short ones that continue each other */
+        /* Many short lines with continuations */
         strcpy(text, "[QoS]\nUnitsMax=");
         for (unsigned i = 0; i < 3000; i++)
                 strcat(text, "5 \\\n");
@@ -321,7 +321,7 @@ static void test_precedence(void) {
         put("/usr/lib/qosd.conf", "[QoS]\nUnitsMax=1\nLeasesPerUserMax=1\n");
         check(*load(&c) == 0 && c.units_max == 1);
         put("/run/qosd.conf", "[QoS]\nUnitsMax=2\n");
-        /* one main file, not a mix */
+        /* one main file, not both */
         check(*load(&c) == 0 && c.units_max == 2 && c.leases_per_uid_max == 64);
         put("/etc/qosd.conf", "[QoS]\nUnitsMax=3\n");
         check(*load(&c) == 0 && c.units_max == 3);
@@ -332,13 +332,13 @@ static void test_precedence(void) {
         put("/etc/qosd.conf.d/40-b.conf", "[QoS]\nUnitsMax=5\nUnitsPerUserMax=5\n");
         check(*load(&c) == 0 && c.units_max == 4 && c.units_per_uid_max == 5);
 
-        /* One hides those of its name, wholly */
+        /* One hides all of the same name */
         put("/run/qosd.conf.d/50-a.conf", "[QoS]\nUnitsMax=6\n");
         check(*load(&c) == 0 && c.units_max == 6 && c.leases_per_uid_max == 64);
         put("/etc/qosd.conf.d/50-a.conf", "");
         check(*load(&c) == 0 && c.units_max == 5 && c.leases_per_uid_max == 64);
 
-        /* Backups and hidden files are none */
+        /* Backups and hidden files are ignored */
         put("/etc/qosd.conf.d/60-c.conf~", "[QoS]\nUnitsMax=7\n");
         put("/etc/qosd.conf.d/.60-c.conf", "[QoS]\nUnitsMax=7\n");
         check(*load(&c) == 0 && c.units_max == 5);
@@ -413,7 +413,7 @@ static void test_exporter(void) {
                       o.series_max == table[i].series_max);
         }
 
-        /* Files of its own, which do not disturb the daemon's */
+        /* Its own files, independent of the daemon's */
         clear();
         put("/etc/qosd.conf", "[QoS]\nUnitsMax=7\n");
         put("/usr/lib/qosd-exporter.conf", "[Exporter]\nExport=probes\nExportSeriesMax=1\n");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Which requests have waited by intent: the code that the programs run (bpf/core/intent.h). */
+/* Which requests have waited by intent: the code of the programs (bpf/core/intent.h). */
 
 #include "check.h"
 #include "util.h"
@@ -43,11 +43,11 @@ static void test_run(void) {
         check(intent_when(just - 5 * MSEC, 1, 7, just, now, 7) == INTENT_LIKELY);
         check(intent_when(just - 3 * MSEC, 1, 7, just, now, 7) == INTENT_NONE);
         check(intent_when(just - 25 * MSEC, 1, 7, just, now, 7) == INTENT_SHOWN);
-        /* It has waited since: for a timer, or something else */
+        /* It has waited since, for a timer or something else */
         check(intent_when(0, 1, 7, just, now, 8) == INTENT_NONE);
         /* Another thread has read it */
         check(intent_when(0, 2, 7, just, now, 7) == INTENT_NONE);
-        /* It was read long before the response: work, or an event that was late */
+        /* It was read long before the response: processing, or a late event */
         check(intent_when(0, 1, 7, 11 * SEC, now, 7) == INTENT_NONE);
         /* There was no other request */
         check(intent_when(0, 0, 0, 0, now, 0) == INTENT_NONE);
@@ -60,7 +60,7 @@ static void test_park(void) {
         check(!intent_is_parked(&p, 10 * SEC, 12 * SEC));
         intent_park(&p, 10 * SEC + MSEC, 12 * SEC - MSEC);
         check(intent_is_parked(&p, 10 * SEC, 12 * SEC));
-        /* The work behind it takes longer than a seventh of it */
+        /* Processing takes longer than a seventh of it */
         check(!intent_is_parked(&p, 10 * SEC, 12 * SEC + 400 * MSEC));
         /* A later request of the same thread */
         check(!intent_is_parked(&p, 12 * SEC, 13 * SEC));
@@ -68,17 +68,17 @@ static void test_park(void) {
         intent_park(&p, 12 * SEC + MSEC, 14 * SEC);
         check(intent_is_parked(&p, 10 * SEC, 14 * SEC));
         check(intent_is_parked(&p, 12 * SEC, 14 * SEC));
-        /* Something else in between */
+        /* Another wait in between */
         intent_park(&p, 15 * SEC, 16 * SEC);
         check(!intent_is_parked(&p, 10 * SEC, 16 * SEC));
 
-        /* The request that ends a wait for an event is new, that which ends a wait for a lock is not */
+        /* The request that ends a wait for an event is new, one that ends a wait for a lock is not */
         check(intent_is_news(12 * SEC - MSEC, 10 * SEC, 12 * SEC));
         check(!intent_is_news(9 * SEC, 10 * SEC, 12 * SEC));
         check(!intent_is_news(11 * SEC, 10 * SEC, 12 * SEC));
 }
 
-/* The history of a unit decides on what may be a coincidence, and on requests that wait. */
+/* The history of a unit decides on possible coincidences, and on requests that wait. */
 static void test_history(void) {
         struct qos_intended i = {};
         uint64_t now = 100 * SEC;
@@ -94,12 +94,12 @@ static void test_history(void) {
         check(intent_is_usual(&i, now - 2 * SEC, now));
         check(!intent_is_usual(&i, now - 2 * SEC - 1, now));
         check(!intent_is_usual(&i, now - 99 * MSEC, now));
-        /* On the same connection nothing has to show it */
+        /* On the same connection no proof is needed */
         check(intent_learn(&i, INTENT_NONE, true, now - 2 * SEC, now));
         check(!intent_learn(&i, INTENT_NONE, true, now - 3 * SEC, now));
         check(!intent_is_usual(&i, now - SEC, now));
 
-        /* One that is shown suffices */
+        /* One proof is sufficient */
         i = (struct qos_intended) {};
         check(intent_learn(&i, INTENT_SHOWN, false, now - 30 * SEC, now));
         check(intent_is_usual(&i, now, now + 60 * SEC));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The JSON of readings, histograms and holds: what is there, what is left out, and that it is what the
- * interface describes. */
+/* JSON of readings, histograms and holds: which keys are present or absent, and that it matches the
+ * interface. */
 
 #include <math.h>
 #include <sys/socket.h>
@@ -83,7 +83,7 @@ static Snapshot make_snapshot(void) {
         return s;
 }
 
-/* The text is the very text that the library makes of the variant. */
+/* The text equals that of the library for the variant. */
 static void check_same(const Snapshot *s, bool peers) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         _cleanup_free_ char *text = NULL, *expected = NULL;
@@ -118,7 +118,7 @@ static void check_text(sd_json_variant *v, const char *expected) {
         }
 }
 
-/* A unit without figures has nothing but its name. */
+/* A unit without metrics has its name only. */
 static void test_absent(void) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         Snapshot s = make_snapshot();
@@ -149,7 +149,7 @@ static void test_identity(void) {
         check(sd_json_variant_unsigned(by_path(v, "drops")) == 3);
 }
 
-/* Each metric alone is at its path, with its value, and nothing else is there. */
+/* Each metric by itself is at its path with its value, and nothing else is present. */
 static void test_each_metric(void) {
         for (size_t i = 0; i < metric_table_size; i++) {
                 _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
@@ -212,7 +212,7 @@ static void test_all_metrics(void) {
         check(sd_json_variant_elements(totals) == 2 * n_totals);
 }
 
-/* The greatest numbers that are no ABSENT get through. */
+/* The largest numbers other than ABSENT are preserved. */
 static void test_large(void) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         Snapshot s = make_snapshot();
@@ -222,7 +222,7 @@ static void test_large(void) {
         check(sd_json_variant_unsigned(by_path(v, "requests.server.bytesOut")) == UINT64_MAX - 1);
 }
 
-/* All figures at once, of all magnitudes. */
+/* All metrics at once, in all magnitudes. */
 static void test_text(void) {
         static const double reals[] = { 0, -0.0, 0.1, 1, 100, 1.0 / 3, 64.7e3, 1e-300,
                                         1.7976931348623157e308, INFINITY };
@@ -255,12 +255,12 @@ static void test_text(void) {
         unit.active_state = before;
 }
 
-/* The description lists the metrics, all of them and no other. */
+/* The interface lists all metrics, and no other. */
 static void count_leaves(const sd_varlink_symbol *symbol, const char *prefix, size_t *n) {
         for (const sd_varlink_field *f = symbol->fields; f->name; f++) {
                 char path[256];
 
-                /* Endpoints and peers are no metrics of the unit */
+                /* Endpoints and peers are not metrics of the unit */
                 if (f->field_type >= _SD_VARLINK_FIELD_COMMENT || f->field_flags & SD_VARLINK_ARRAY)
                         continue;
                 (void) snprintf(path, sizeof(path), "%s%s%s", prefix, *prefix ? "." : "", f->name);
@@ -280,7 +280,7 @@ static void count_leaves(const sd_varlink_symbol *symbol, const char *prefix, si
 static void test_description(void) {
         size_t n = 0;
 
-        /* That all metrics are described is seen where one reading with all of them is held against it */
+        /* That all metrics are described is tested by a reading with all of them */
         count_leaves(idl_find(SD_VARLINK_STRUCT_TYPE, "Requests"), "requests", &n);
         count_leaves(idl_find(SD_VARLINK_STRUCT_TYPE, "Contention"), "contention", &n);
         count_leaves(idl_find(SD_VARLINK_STRUCT_TYPE, "Storage"), "storage", &n);
@@ -325,7 +325,7 @@ static void test_histogram(void) {
         check(sd_json_variant_elements(by_path(empty, "buckets")) == 0);
 }
 
-/* What is exported: totals and levels, nothing over a window, and buckets by the index of Prometheus. */
+/* Exports: totals and gauges, nothing over a window, and buckets by the index of Prometheus. */
 static void test_totals(void) {
         static const uint64_t fine[HISTOGRAM_FINE_BINS] = { [0] = 2, [704] = 5, [705] = 1,
                                                             [HISTOGRAM_FINE_BINS - 1] = 1 },
@@ -471,8 +471,8 @@ static Row make_row(RowKind kind, uint8_t last, uint16_t port) {
         return row;
 }
 
-/* Endpoints and peers have figures of their own, as far as they are known. Peers are left out for users that
- * may not see them. */
+/* Endpoints and peers have metrics of their own, as far as known. Peers are left out for users that may not
+ * see them. */
 static void test_rows(void) {
         static const char figures[] =
                 "\"count\":1,"
@@ -509,7 +509,7 @@ static void test_rows(void) {
         s.n_rows++;
         s.rows[s.n_rows] = make_row(ROW_PEER, 0, 0);
         s.rows[s.n_rows++].rest = true;
-        /* There is an object for them to be in */
+        /* There is an object that contains them */
         s.metrics.requests.server.count = 1;
         s.metrics.requests.client.count = 1;
 
@@ -531,7 +531,7 @@ static void test_rows(void) {
         check(by_path(hidden, "requests.server.endpoints") && by_path(hidden, "requests.client.count"));
         check(!by_path(hidden, "requests.client.peers"));
 
-        /* Of a window that has no figures for them: only that they are there */
+        /* In windows without their metrics only their existence is known */
         for (size_t i = 0; i < s.n_rows; i++)
                 s.rows[i].measured = false;
         sd_json_variant_unref(v);
@@ -545,8 +545,9 @@ static void test_rows(void) {
         free(manager);
 }
 
-/* As a metric of its own an endpoint has what it has in a reading, and nothing else. */
-/* All counters of a device in the order of the catalogue; the name, or that it is all others; its share. */
+/* As a metric of its own an endpoint has the same value as in a reading. */
+/* All counters of a device in the order of the metric table; its name, or that it stands for all others; its
+ * share. */
 static void test_devices(void) {
         static const char expected[] =
                 "[{\"device\":\"sda\",\"reads\":1,\"writes\":2,\"flushes\":3,\"discards\":4,"
@@ -580,12 +581,12 @@ static void test_devices(void) {
         v = to_json(&s);
         check_text(by_path(v, "contention.block.devices"), expected);
 
-        /* Not for those who may not see peers */
+        /* Not for users that may not see peers */
         check(snapshot_to_json(identity_of(&unit), &s, false, &others) >= 0);
         check(by_path(others, "contention.block.sectors") && !by_path(others, "contention.block.devices"));
 }
 
-/* Figures of a file system with the name that it has; for those who may see peers. */
+/* Metrics of a file system by its name, for users that may see peers. */
 static void test_mounts(void) {
         static const char expected[] =
                 "[{\"mount\":\"/srv\",\"type\":\"ext4\",\"device\":\"8:1\","
@@ -655,7 +656,7 @@ static void test_row_metrics(void) {
               m.requests.client.count == ABSENT);
 }
 
-/* Steps of units that are watched with all probes. */
+/* Steps of units that are observed with all probes. */
 static void test_history(void) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         HistoryStep s = { .timestamp = 1, .covered = 10 * NSEC_PER_SEC };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* States of a thread between reading a request and responding: the code that the programs run
- * (bpf/contention/request-cpu.h), against a list of all that the thread did. */
+/* States of a thread between reading a request and responding: the code of the programs
+ * (bpf/contention/request-cpu.h), compared with a list of all states of the thread. */
 
 #include "check.h"
 #include "request-cpu.h"
@@ -47,7 +47,7 @@ static void read_question(struct service *s, uint64_t at) {
         request_cpu_note(s, at);
 }
 
-/* A thread that reads requests, waits for several things, responds in any order, and reads more
+/* A thread that reads requests, waits for several resources, responds in any order, and reads others
  * meanwhile. */
 static void test_random(unsigned seed) {
         uint64_t open[SERVICE_NOTES];
@@ -97,7 +97,7 @@ static void test_random(unsigned seed) {
                 }
 
                 default:
-                        /* Leaves the CPU, and comes back */
+                        /* Leaves the CPU, and runs again */
                         become(QOS_STATE_RUN_QUEUE + rand_r(&seed) % (QOS_STATES - QOS_STATE_RUN_QUEUE));
                         now += 1 + rand_r(&seed) % 100000;
                         become(QOS_STATE_RUNNING);
@@ -106,8 +106,7 @@ static void test_random(unsigned seed) {
         check(answered > 100 && missed > 100);
 }
 
-/* An event loop: as many requests as are kept, all in one run, and all are attributed; of more the
- * newest. */
+/* An event loop: up to the limit, requests of one run are all attributed; beyond it the newest ones are. */
 static void test_batch(void) {
         for (unsigned n = 1; n <= SERVICE_NOTES + 5; n++) {
                 uint64_t begin = now, known = 0;
@@ -126,14 +125,15 @@ static void test_batch(void) {
                         known++;
                 }
                 check(known == MIN(n, SERVICE_NOTES));
-                /* Somebody else has read that */
+                /* Another thread has read that */
                 check(!request_cpu_finish(&s, &account, begin + 5000, begin + 6000, 1,
                         (__u64[QOS_STATES]) {}));
                 check(!request_cpu_finish(&s, &account, 0, begin + 6000, 1, (__u64[QOS_STATES]) {}));
         }
 }
 
-/* It works on a request from the read to the response; its waits for others in between are known. */
+/* It processes a request from the read to the response; its waits for other requests in between are
+ * known. */
 static void test_held(void) {
         __u64 sums[QOS_STATES] = {};
         struct service s = {};
@@ -148,9 +148,9 @@ static void test_held(void) {
         check(request_cpu_finish(&s, &account, now + 1, now + 100, 3, sums) && s.open);
         check(sums[QOS_STATE_BLOCKED_BY_REQUESTS] == 3 * 70);
         check(request_cpu_finish(&s, &account, now + 2, now + 100, 1, sums) && !s.open);
-        /* Both were read in one run: what was held since that is of both */
+        /* Both were read in one run: the waits since then belong to both */
         check(sums[QOS_STATE_BLOCKED_BY_REQUESTS] == 4 * 70 && sums[QOS_STATE_RUNNING] == 3 * 99 + 98);
-        /* The response of another thread changes nothing */
+        /* The response of another thread has no effect */
         read_question(&s, now + 200);
         check(!request_cpu_finish(&s, &account, now + 150, now + 300, 1, sums) && s.open);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What is written of a threshold, and what becomes of it. */
+/* Parsing, formatting and the state machine of thresholds. */
 
 #include <math.h>
 
@@ -100,7 +100,7 @@ static void test_good(void) {
         }
 }
 
-/* What some may not see is not in broadcast events. */
+/* Private parts are not in broadcast events. */
 static void test_conceal(void) {
         static const struct {
                 const char *metric, *shown;
@@ -143,7 +143,7 @@ static void test_conceal(void) {
         }
 }
 
-/* Or a restart of qosd would take the rule of a file for another one. */
+/* Otherwise a restart of qosd would mistake the rule of a file for another one. */
 static void test_read_again(void) {
         static const struct {
                 const char *before, *point, *after;
@@ -309,7 +309,7 @@ typedef struct Look {
         ThresholdState state;   /* then */
 } Look;
 
-/* Each change of state is an event, and nothing else is. */
+/* Each change of state is an event, and there are no other events. */
 static void walk(const char *line, const Look *looks, size_t n) {
         ThresholdRule rule = parsed(line);
         ThresholdMachine m = {};
@@ -338,7 +338,7 @@ static void walk(const char *line, const Look *looks, size_t n) {
 #define VIOLATED THRESHOLD_VIOLATED
 
 static void test_machine(void) {
-        /* Without durations: at once, each way. The limit itself is not beyond it */
+        /* Without durations: immediately in both directions. The limit itself does not exceed */
         WALK("x: " RATE " > 10 over 1s",
              { 0, NAN, UNKNOWN }, { 100, 5, OK }, { 100, 10, OK }, { 100, 10.1, VIOLATED }, { 100, 10, OK },
                      { 100, NAN, UNKNOWN },
@@ -346,7 +346,7 @@ static void test_machine(void) {
         WALK("x: " RATE " < 10 over 1s",
              { 0, 10, OK }, { 100, 9.9, VIOLATED }, { 100, 0, VIOLATED }, { 100, 10, OK });
 
-        /* The limit itself violates, and the value that clears does not clear */
+        /* The limit itself violates, and the clear limit does not clear */
         WALK("x: " RATE " >= 10 over 1s",
              { 0, 9.9, OK }, { 100, 10, VIOLATED }, { 100, 10, VIOLATED }, { 100, 9.9, OK });
         WALK("x: " RATE " <= 10 over 1s, clear 12",
@@ -354,7 +354,7 @@ static void test_machine(void) {
         WALK("x: " RATE " >= 10 over 1s, clear 8",
              { 0, 10, VIOLATED }, { 100, 8, VIOLATED }, { 100, 7.9, OK });
 
-        /* Durations on both edges, and what is between the limits */
+        /* Durations of both directions, and values between the limits */
         WALK("x: " RATE " > 20 over 10s for 2s, clear 15 for 5s",
              { 0, 30, UNKNOWN }, { 1000, 30, UNKNOWN }, { 1000, 30, VIOLATED },
              { 1000, 18, VIOLATED }, { 1000, 15, VIOLATED }, { 1000, 15, VIOLATED }, { 1000, 16, VIOLATED },
@@ -363,14 +363,14 @@ static void test_machine(void) {
              { 1000, 18, OK }, { 1000, 21, OK }, { 1000, 19, OK }, { 1000, 21, OK }, { 1000, 21, OK },
                      { 1000, 21, VIOLATED });
 
-        /* No value is no news for the longer of the two */
+        /* No value has no effect for the longer of both durations */
         WALK("x: " RATE " > 20 over 10s for 2s, clear 15 for 3s",
              { 0, 1, UNKNOWN }, { 1000, 1, UNKNOWN }, { 1000, 1, UNKNOWN }, { 1000, 1, OK },
              { 1000, NAN, OK }, { 1000, NAN, OK }, { 1000, 1, OK }, { 1000, NAN, OK }, { 1000, NAN, OK },
                      { 1000, NAN, OK },
              { 1000, NAN, UNKNOWN }, { 1000, NAN, UNKNOWN });
 
-        /* One that changes back and forth does not invalidate the others */
+        /* Changing back and forth does not invalidate the others */
         WALK("x: " RATE " > 20 over 10s for 3s, clear 15 for 4s",
              { 0, NAN, UNKNOWN }, { 1000, 30, UNKNOWN }, { 1000, NAN, UNKNOWN }, { 1000, 30, UNKNOWN },
                      { 1000, NAN, UNKNOWN }, { 1000, 30, VIOLATED },
@@ -385,23 +385,23 @@ static void test_machine(void) {
                      { 1000, 30, UNKNOWN }, { 1000, NAN, UNKNOWN },
              { 1000, 30, VIOLATED });
 
-        /* Nobody looked for a while: what was about to become begins anew; what is, stays */
+        /* A gap between evaluations: pending changes begin anew, the state is kept */
         WALK("x: " RATE " > 20 over 10s for 2s",
              { 0, 30, UNKNOWN }, { 1000, 30, UNKNOWN }, { 600000, 30, UNKNOWN }, { 1000, 30, UNKNOWN },
                      { 1000, 30, VIOLATED },
              { 600000, 30, VIOLATED }, { 600000, 1, VIOLATED }, { 600000, 1, VIOLATED },
                      { 1000, 1, VIOLATED }, { 1000, 1, OK });
-        /* A little late is not late */
+        /* A short delay has no effect */
         WALK("x: " RATE " > 20 over 10s for 2s", { 0, 30, UNKNOWN }, { 2900, 30, VIOLATED });
 
-        /* Violated for so long at least; that it is not known may come before */
+        /* Violated for at least this long; unknown values may precede */
         WALK("x: " RATE " > 20 over 1s, cooldown 1s",
              { 0, 30, VIOLATED }, { 100, 1, VIOLATED }, { 200, 1, VIOLATED }, { 200, 1, VIOLATED },
                      { 200, 1, VIOLATED }, { 200, 1, VIOLATED },
              { 100, 1, OK }, { 100, 30, VIOLATED }, { 100, NAN, UNKNOWN });
 }
 
-/* What a restart of qosd knows of it: the state alone. */
+/* A restart of qosd restores the state only. */
 static void test_restored(void) {
         ThresholdRule rule = parsed("x: " RATE " > 20 over 1s for 1s");
         ThresholdMachine m = { .state = THRESHOLD_VIOLATED };
@@ -412,7 +412,7 @@ static void test_restored(void) {
         check(!threshold_machine_step(&rule, &m, 5 * SEC + 100 * MSEC, 1) && m.state == THRESHOLD_OK);
 }
 
-/* Requests that overlap hide a value, and do not end a violation. */
+/* Overlapping requests hide a value, and do not end a violation. */
 static void test_held(void) {
         ThresholdRule rule = parsed("x: " RATE " > 20 over 1s");
         ThresholdMachine m = {};

@@ -10,11 +10,11 @@
 #include "check.h"
 #include "util.h"
 
-/* Goes on as root without capabilities, so that nothing gets into the kernel: as root of a user namespace if
- * need be. False when that is not allowed here. */
+/* Continues as root without capabilities, so that no program is loaded; in a user namespace if necessary.
+ * Returns false if that is not permitted here. */
 bool test_become_plain_root(void);
 
-/* A user that is not root can be had, too. */
+/* Whether another user than root is available, too. */
 bool test_has_other_user(void);
 #define TEST_OTHER_UID 65534
 
@@ -23,14 +23,13 @@ void test_bus_pair(sd_event *event, uid_t uid, sd_bus **ret_a, sd_bus **ret_b);
 
 /* Runs the event loop once; fails when nothing happens for ten seconds. */
 void test_run(sd_event *event);
-/* Where the clocks stand still: called when the event loop has nothing to do, instead of waiting. */
+/* With stopped clocks: called instead of waiting when the event loop is idle. */
 extern void (*test_on_idle)(void);
 #define test_wait(event, condition)                                                                     \
         while (!(condition))                                                                            \
                 test_run(event)
 
-/* Calls and waits for the reply. Returns it, or NULL with ret_error (which may be NULL: then it must not
- * fail). */
+/* Calls, and waits for the reply. Returns it, or NULL with ret_error (NULL: it must not fail). */
 sd_bus_message* test_call_message(sd_bus *bus, sd_bus_message *m, sd_bus_error *ret_error);
 sd_bus_message* test_call(sd_bus *bus, const char *path, const char *interface, const char *member,
                           sd_bus_error *ret_error, const char *types, ...);
@@ -43,8 +42,8 @@ typedef struct FakeUnit {
         const char *load_state;         /* NULL: "loaded" */
         const char *active_state;
         const char *sub_state;
-        const char *control_group;      /* empty while it has none */
-        const char *slice;              /* NULL: no kind of unit that lives in one */
+        const char *control_group;      /* empty without a control group */
+        const char *slice;              /* NULL: a kind of unit without control groups */
         const char *triggers[3], *triggered_by[3];
         const char *listen[5][2];       /* of a socket: kind and address, for instance "Stream", "[::]:80" */
         bool accept;
@@ -56,6 +55,6 @@ typedef struct FakeServiceManager {
         bool subscribed;
 } FakeServiceManager;
 
-/* Puts the objects of PID 1 on a connection; what is not among units is "not-found". */
+/* Adds the objects of PID 1 to a connection; units that are not listed are "not-found". */
 void fake_service_manager_start(FakeServiceManager *f, sd_bus *bus, FakeUnit *units);
 void fake_service_manager_changed(FakeServiceManager *f, const char *id);
