@@ -312,10 +312,34 @@ static void test_many_events(void) {
         call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
 }
 
+/* All see a threshold on a peer, and its state. The peer is in the metric as this client has it. */
+static void expect_peer_threshold(Client *c, Client *monitor, const char *metric) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *next = NULL;
+        sd_json_variant *t, *e;
+        _cleanup_free_ char *rule = NULL;
+
+        check(asprintf(&rule, "few: %s < 1000 over 10s", metric) > 0);
+        client_send(c, "more", "ListThresholds", "{\"unit\":\"a.service\"}");
+        v = client_expect_reply(c, "ListThresholds");
+        t = BY_PATH(v, "parameters", "threshold");
+        check(!message_continues(v) && streq_ptr(sd_json_variant_string(BY_PATH(t, "name")), "few"));
+        check(streq_ptr(sd_json_variant_string(BY_PATH(t, "metric")), metric));
+        check(startswith(sd_json_variant_string(BY_PATH(t, "threshold")), rule));
+        check(streq_ptr(sd_json_variant_string(BY_PATH(t, "state")), "violated"));
+
+        do {
+                sd_json_variant_unref(next);
+                next = client_expect_reply(monitor, "Monitor");
+                e = message_parameter(next, "event");
+                check(!e || streq_ptr(sd_json_variant_string(BY_PATH(e, "metric")), metric));
+        } while (!e || !streq_ptr(sd_json_variant_string(BY_PATH(e, "state")), "violated"));
+}
+
 /* Peers are for root, and for the user that owns the control group. */
 static void test_peers(void) {
         struct qos_address address = { .address = { 127, 0, 0, 9 }, .port = 6379, .family = AF_INET };
         _cleanup_client_ Client *c = client_new(0), *nobody = client_new(TEST_OTHER_UID);
+        _cleanup_client_ Client *all = client_new(0), *some = client_new(TEST_OTHER_UID);
         sd_json_variant *v, *peers;
 
         call_succeeds(c, "Attach", "{\"unit\":\"a\",\"probes\":[\"requests\"]}");
@@ -341,6 +365,15 @@ static void test_peers(void) {
                    "org.varlink.service.PermissionDenied", NULL, NULL);
         call_fails(nobody, NULL, "Detach", "{\"unit\":\"a\"}",
                    "org.varlink.service.PermissionDenied", NULL, NULL);
+
+        call_succeeds(c, "SetThreshold",
+                      "{\"unit\":\"a\",\"threshold\":"
+                      "\"few: requests.client[127.0.0.9:6379].count < 1000 over 10s\"}");
+        client_send(all, "more", "Monitor", "{}");
+        client_send(some, "more", "Monitor", "{}");
+        pass(15 * NSEC_PER_SEC);
+        expect_peer_threshold(c, all, "requests.client[127.0.0.9:6379].count");
+        expect_peer_threshold(nobody, some, "requests.client[...].count");
         call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
 }
 
