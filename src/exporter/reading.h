@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Readings of qosd, without waiting for them: Export(), and before the first one on a connection
- * ListMetrics(), the replies of which are the same for as long as a qosd lives. The connection stays between
- * readings. */
+/* Asynchronous readings of qosd: Export(), and ListMetrics() before the first one on a connection, the
+ * replies of which do not change while qosd runs. The connection is kept between readings. */
 
 #include <systemd/sd-event.h>
 
@@ -11,11 +10,11 @@
 
 typedef struct Reader Reader;
 
-/* Called for each reading that has begun, from the event loop: with 0 when all has been read, with a
- * negative errno when qosd did not reply in time, or refused. Replies of Export() are freed behind it. */
+/* Called from the event loop at the end of each reading: with 0 when it is complete, with a negative errno
+ * if qosd has not replied in time, or refused. Replies of Export() are freed afterwards. */
 typedef void (*reading_done_t)(Reader *reader, int error, void *userdata);
 
-/* The address has to stay. tables: with endpoints and devices of units. */
+/* address has to stay valid. tables: with endpoints and devices of units. */
 int reader_new(sd_event *event, const char *address, bool tables, reading_done_t done, void *userdata,
                Reader **ret);
 Reader* reader_free(Reader *reader);

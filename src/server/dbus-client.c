@@ -335,14 +335,14 @@ static void call_run(Call *c) {
                 call_authorize(c);
 }
 
-/* Starts what nothing before it keeps from that. A client may send a call behind an attach that it depends
- * on, and which waits for polkit or PID 1. Attaches go on side by side: many at once are the rule, and none
+/* Starts the calls that need not wait for earlier ones. A client may send a call after an attach on which it
+ * depends, and which waits for polkit or PID 1. Attaches run concurrently: usually there are many, and none
  * depends on another one. */
 static void client_dispatch(Client *client) {
         Call *c;
 
         if (client->dispatching)
-                return; /* there it goes on */
+                return; /* the caller continues */
         client->dispatching = true;
 
         do {

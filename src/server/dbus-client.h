@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Callers on the bus: what they hold, and their calls that wait for PID 1 or polkit. */
+/* Clients on the bus: their leases, and their calls that wait for PID 1 or polkit. */
 
 #include "dbus-manager.h"
 #include "dbus-queue.h"
@@ -38,12 +38,13 @@ typedef struct Client {
 typedef struct Action {
         const char *name;
         const char *what;
-        void (*go_on)(Call *c);         /* when it is allowed; ends the call */
+        void (*go_on)(Call *c);         /* called when it is authorized; ends the call */
         bool attaches;                  /* needs no attached unit; several run at a time */
         bool releases;                  /* needs no authorization for a lease of the client itself */
 } Action;
 
-/* A call that depends on the caller, and waits until that is known and the call is authorized and done. */
+/* A call that depends on the client: it waits until the client is known, and the call is authorized and
+ * complete. */
 struct Call {
         BusServer *server;
         Client *client;         /* NULL until it is started */
@@ -76,7 +77,7 @@ typedef struct FailedCall {
 struct BusServer {
         Manager *manager;
         ManagerObserver observer;
-        sd_bus *bus;            /* NULL while there is none, and then there is nothing of what follows */
+        sd_bus *bus;            /* NULL without a connection, and so are the fields below */
         sd_bus_slot *slots[12];
         size_t n_slots;
         sd_event_source *tick;
@@ -106,7 +107,7 @@ extern const Action action_clear;
 /* dbus-client.c */
 int bus_error_set_qos(sd_bus_error *error, int errno_value, const QosError *e);
 void bus_reply_error(sd_bus_message *m, int errno_value, const QosError *e);
-/* Behind a failure of manager_get_unit(), whose error is e. */
+/* After a failure of manager_get_unit(), with its error e. */
 int bus_reply_missing(BusServer *b, sd_bus_message *m, const char *unit, QosError *e, sd_bus_error *error);
 void failed_call_free(FailedCall *f);
 void call_free(Call *c);
@@ -115,7 +116,7 @@ Client* client_find(BusServer *b, sd_bus_message *m);
 void call_finish(Call *c);
 int call_new(BusServer *b, sd_bus_message *m, const Action *action, const char *unit, Call **ret);
 int call_submit(Call *c, sd_bus_error *error);
-/* Once more, for another action of the same call. */
+/* Repeats the authorization, for another action of the same call. */
 void call_authorize(Call *c);
 bool client_waits(BusServer *b, sd_bus_message *m);
 

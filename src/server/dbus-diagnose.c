@@ -64,7 +64,7 @@ static void on_names(uint64_t nsec, void *userdata) {
         (void) on_interval_over(NULL, 0, c);
 }
 
-/* The readings at one end of the interval are complete. 1: those at the other one are to come. */
+/* The readings at one end of the interval are complete. 1: those at the other end are next. */
 static int call_end_reading(Call *c, Unit *u) {
         Diagnosing *d = c->diagnosing;
         HostSample *sample;
@@ -177,7 +177,7 @@ static void call_diagnose_attach(Call *c) {
         }
 }
 
-/* One more may begin. Root has a limit of its own. */
+/* Whether another diagnosis may begin. Root has its own limit. */
 static int call_check_limit(const Call *c, QosError *e) {
         unsigned n = 0, own = 0, most = DIAGNOSES_MAX;
         char limit[16];
@@ -198,7 +198,7 @@ static int call_check_limit(const Call *c, QosError *e) {
                              "%s diagnoses are under way, more at a time are not made", limit);
 }
 
-/* The right to inspect a unit is not the right to have programs loaded for it. */
+/* Permission to inspect a unit does not include loading programs for it. */
 static void call_diagnose(Call *c) {
         const Unit *u = manager_get_unit(c->server->manager, c->unit, NULL);
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;

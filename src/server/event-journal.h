@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The journal's entries of thresholds whose state has changed, with the reading and what holds the unit
- * back. */
+/* Journal entries for thresholds that have changed their state, with the metrics and the bottleneck of the
+ * unit. */
 
 #include "manager.h"
 

@@ -117,14 +117,14 @@ int connection_send_text(Connection *c, const char *parameters) {
         return r;
 }
 
-/* The last reply is the library's, to which it is the end of the call. */
+/* The last reply is sent by the library, which then ends the call. */
 static int connection_end_listing(Connection *c) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         Listing *l = c->listing;
         int r;
 
         if (l->last) {
-                /* Further units were expected, but were detached meanwhile, or cannot be shown */
+                /* Further units were expected, but are detached by now, or cannot be serialized */
                 r = sd_json_parse(l->last, 0, &v, NULL, NULL);
                 if (r < 0)
                         return r;
@@ -141,7 +141,7 @@ static bool manager_has_units_from(const Manager *m, unsigned slot) {
         return false;
 }
 
-/* Lists units until the time is over, and the rest at the next turns, when the client has taken these. */
+/* Lists units for the time of a turn, and the others at the next turns, after the client has read these. */
 static int connection_go_on_listing_units(Connection *c) {
         Manager *m = c->server->manager;
         uint64_t begin = now_nsec(CLOCK_MONOTONIC);
@@ -229,8 +229,7 @@ static int programs_to_json(Manager *m, sd_json_variant **ret) {
         return json_writer_finish_variant(&w, ret);
 }
 
-/* The last reply has the number of units before it: without it the export is incomplete. all: no unit was
- * named */
+/* The last reply has the number of units, without which the export is incomplete. all: no unit was named */
 static int connection_end_export(Connection *c, bool all) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *end = NULL;
         int r = 0;
@@ -312,7 +311,7 @@ static int connection_list_thresholds(Connection *c, const Unit *u) {
         return 0;
 }
 
-/* Like units: the thresholds of as many units as there is time for. */
+/* As units: the thresholds of as many units as fit into a turn. */
 int connection_go_on_listing(Connection *c) {
         Manager *m = c->server->manager;
         uint64_t begin = now_nsec(CLOCK_MONOTONIC);

@@ -79,7 +79,7 @@ static int method_change_threshold(sd_varlink *link, sd_json_variant *parameters
         ThresholdRule rule;
         int r;
 
-        /* A one-way call has no reply to wait for: another call could come before it ends */
+        /* A one-way call has no reply to wait for: a later call could precede its end */
         if (flags & SD_VARLINK_METHOD_ONEWAY)
                 return -EOPNOTSUPP;
         r = sd_varlink_dispatch(link, parameters, table, &p);
@@ -103,7 +103,7 @@ static int method_change_threshold(sd_varlink *link, sd_json_variant *parameters
         c->needs_attached = true;
         c->restricted = false;
         c->lease = p.lease;
-        /* One's own lease is one's own to give up */
+        /* A client may drop its own lease */
         return !set && c->lease ? c->go_on(c) : connection_authorize(c, p.interactive);
 }
 
@@ -134,8 +134,7 @@ static int connection_send_event(const ThresholdEvent *e, void *userdata) {
         return 0;
 }
 
-/* A client that does not read receives the error when it does, and nothing is queued for it beyond what
- * is on its way. */
+/* A client that does not read receives the error when it does; nothing else is queued for it. */
 static void connection_end_monitor(Connection *c) {
         uint64_t seq = c->monitor->seq;
 
@@ -185,7 +184,7 @@ int varlink_server_resume_monitors(sd_event_source *source, uint64_t usec, void 
         return 0;
 }
 
-/* No connection ends within. */
+/* Does not end connections. */
 void varlink_server_on_threshold_event(Unit *u, const ThresholdEvent *e, void *userdata) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC) / NSEC_PER_USEC, round = now;
         VarlinkServer *v = ASSERT_PTR(userdata);
@@ -198,8 +197,8 @@ void varlink_server_on_threshold_event(Unit *u, const ThresholdEvent *e, void *u
                         c->monitor->seq = e->seq;
                         continue;
                 }
-                /* Once a round: all units may cross their thresholds at once, and a client that reads has
-                 * no chance to in between */
+                /* Once per round: all units may cross their thresholds at once, and clients cannot read in
+                 * between */
                 if (c->monitor->round != round && connection_is_slow(c)) {
                         c->monitor->unread_since = now;
                         monitors_arm(v, now);
@@ -227,7 +226,7 @@ static int listing_format_states(const Listing *l, char **ret) {
         return 0;
 }
 
-/* To a client that does not expect more replies. */
+/* Sent if the client expects no more replies. */
 static int connection_end_states(Connection *c) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         _cleanup_free_ char *reply = NULL;
@@ -240,7 +239,7 @@ static int connection_end_states(Connection *c) {
         return r < 0 ? r : sd_varlink_reply(c->link, v);
 }
 
-/* The events that have come while the thresholds were listed follow them. */
+/* Events since the listing began are sent after it. */
 static int connection_begin_monitor(Connection *c) {
         _cleanup_free_ char *reply = NULL;
         Listing *l = c->listing;
