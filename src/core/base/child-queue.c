@@ -11,18 +11,18 @@
 #include "child-queue.h"
 #include "util.h"
 
-/* One child process at a time, and what waits for it. */
+/* A child process, and the jobs that wait for it. */
 typedef struct ChildSlot {
         sd_event *event;
-        pid_t process;                  /* 0: there is none */
-        int output;                     /* of it */
+        pid_t process;                  /* 0: none */
+        int output;                     /* of the process */
         sd_event_source *exit;
-        ChildJob *job;                  /* NULL: nobody waits for it any more */
-        ChildJob *first, *last;         /* the queue */
+        ChildJob *job;                  /* NULL: none, or cancelled */
+        ChildJob *first, *last;         /* waiting jobs */
 } ChildSlot;
 
 struct ChildQueue {
-        ChildSlot slots[2];             /* of others, of root */
+        ChildSlot slots[2];             /* of other users, and of root */
 };
 
 struct ChildJob {
@@ -31,7 +31,7 @@ struct ChildJob {
         child_done_t done;
         void *userdata;
         sd_event_source *timer;
-        uint64_t begun_at;              /* CLOCK_MONOTONIC ns; 0: it waits */
+        uint64_t begun_at;              /* CLOCK_MONOTONIC ns; 0: not yet */
         ChildJob *next;
 };
 
@@ -106,7 +106,7 @@ static int on_process(sd_event_source *source, int fd, uint32_t revents, void *u
         return 0;
 }
 
-/* Makes a child process for the job. */
+/* Forks a child process for the job. */
 static int slot_fork(ChildSlot *s, const ChildJob *j) {
         int fds[2], pidfd, r;
 
@@ -145,7 +145,7 @@ static void slot_begin(ChildSlot *s) {
 
         if (!j || s->process != 0)
                 return;
-        /* Without a process it ends when its time in the queue is over */
+        /* A job that is not begun before its timeout ends without a process */
         if (slot_fork(s, j) < 0)
                 return;
         s->first = j->next;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Work that may block, such as opening a file of a network file system: it is done in child processes, and
- * the event loop goes on meanwhile. There is one for root and one for all other users at a time; what comes
- * meanwhile waits in a queue of either. */
+/* Runs work that may block, such as opening a file of a network file system, in child processes beside
+ * the event loop. There is one process at a time for root, and one for all other users; further jobs are
+ * queued. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,10 +11,10 @@
 
 #include <systemd/sd-event.h>
 
-/* Limit of the time of a child process, which is killed then. */
+/* Limit of the run time of a child process, after which it is killed. */
 #define CHILD_NSEC_MAX (200 * NSEC_PER_MSEC)
 
-/* Limit of the time in the queue: a client waits for it, and others may have many user ids. */
+/* Limit of the time in the queue: a client waits for the job, and other users may have many user ids. */
 #define CHILD_WAIT_NSEC_MAX NSEC_PER_SEC
 
 /* Limit of the output. */
@@ -31,11 +31,11 @@ typedef void (*child_work_t)(int fd, void *userdata);
 typedef void (*child_done_t)(const void *output, size_t size, uint64_t nsec, void *userdata);
 
 int child_queue_new(sd_event *event, ChildQueue **ret);
-/* When there are no more jobs. */
+/* To be called when there are no more jobs. */
 ChildQueue* child_queue_free(ChildQueue *q);
 
-/* done is called from the event loop, and not from here. */
+/* done is called from the event loop only. */
 int child_job_new(ChildQueue *q, bool root, child_work_t work, child_done_t done, void *userdata,
                   ChildJob **ret);
-/* Before its end: done is not called then. */
+/* Cancels the job: done is not called. */
 ChildJob* child_job_free(ChildJob *j);

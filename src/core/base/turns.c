@@ -19,7 +19,7 @@
  * by PROGRAMS_KEEP_USEC. */
 #define TURN_PAUSE_MAX_NSEC NSEC_PER_SEC
 
-/* A pause may be so much longer. */
+/* Accuracy of the end of a pause. */
 #define PAUSE_ACCURACY_USEC UINT64_C(100)
 
 struct TurnQueue {
@@ -68,7 +68,7 @@ static uint64_t pause_get_end(uint64_t not_before, uint64_t now, uint64_t nsec, 
         return MAX(not_before, now) + MIN(nsec * times, TURN_PAUSE_MAX_NSEC);
 }
 
-/* t: the client, of which nothing but the address is looked at, or NULL. */
+/* t: the client, compared by its address only, or NULL. */
 static void user_charge(TurnQueue *q, TurnUser *u, const Turn *t, uint64_t nsec) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
 

@@ -93,7 +93,7 @@ void turn_charge(Turn *t, uint64_t cpu_begin);
 /* The same for a user that may have no client. */
 void turn_queue_charge(TurnQueue *q, uid_t uid, uint64_t nsec);
 
-/* The client has replies that it does not take, and which are kept; or no longer so. */
+/* Whether the client has unread replies in memory. */
 void turn_set_unread(Turn *t, bool unread);
 
 /* NULL: the user is unknown. */

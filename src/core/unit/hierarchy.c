@@ -64,7 +64,7 @@ unsigned unit_next_inner_slot(const Unit *u, unsigned slot) {
         return bitmap_next(unit_get_inner(u), slot);
 }
 
-/* Whether one unit may have a part in the figures of the other: not without a map, unless nothing can be
+/* Whether one unit may have a part in the metrics of the other: not without a map, unless nothing can be
  * measured. */
 static bool unit_may_be_ancestor(const Unit *outer, const Unit *inner) {
         return outer != inner && (outer->view || !inner->view);
@@ -188,7 +188,7 @@ void unit_get_sources(const Unit *u, WindowSource *buffer, WindowSources *ret) {
         };
 }
 
-/* A unit of which nothing was anybody else's so far. */
+/* For a unit that had no other source so far. */
 static int unit_ensure_offset(Unit *u) {
         if (u->base)
                 return 0;
@@ -346,7 +346,7 @@ static int on_retained_expired(sd_event_source *source, uint64_t usec, void *use
                         folded[n++] = u;
         }
 
-        /* The notes first: after a crash here the figures are in the one place or in the other */
+        /* The state file first: after a crash here the counts are in either place */
         if (n > 0)
                 manager_emit_state_changed(m);
         for (unsigned i = 0; i < n; i++) {

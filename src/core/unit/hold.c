@@ -27,7 +27,7 @@ int unit_get_excludes(const Unit *u, const AttachRequest *request, ExcludeList *
         for (const Hold *h = u ? u->holds : NULL; h; h = h->next) {
                 if (request && hold_is(h, request->type, request->lease_key, request->owner_uid))
                         continue;
-                /* Owners of the control group do not affect what others see */
+                /* Exclusions of the control group's owner do not affect other users */
                 if (others && h->owner_uid != 0)
                         continue;
                 r = exclude_list_merge(&l, &h->excludes);

@@ -9,7 +9,7 @@ bool hold_is(const Hold *h, HoldType type, const void *lease_key, uid_t owner_ui
 void unit_apply_excludes(Unit *u);
 void hold_free(Hold *h);
 Hold* unit_find_hold(Unit *u, HoldType type, const void *lease_key, uid_t owner_uid);
-/* That of [X-QoS]; NULL: none, also if there is no unit. */
+/* The hold of [X-QoS]; NULL: none, or u is NULL. */
 Hold* unit_find_file_hold(const Unit *u);
 unsigned manager_count_units(Manager *m, uid_t uid);
 bool unit_is_held_by_root(const Unit *u);
