@@ -46,6 +46,7 @@ struct intent_run {
         __u32 _padding;
         __u64 begun_at;         /* first one read in this run */
         __u64 before_at;        /* last one that the unit has read before */
+        __u64 last_at;          /* last one read in this run */
 };
 
 /* Time that a thread was parked until an event of the above. */
@@ -66,7 +67,14 @@ INTENT_INLINE void intent_read(struct intent_run *r, const struct intent_run *no
                 *r = *now;
                 r->before_at = *unit_at;
         }
-        *unit_at = now->begun_at;
+        r->last_at = *unit_at = now->begun_at;
+}
+
+/* Whether a thread sends now what it has read after that time, and in this run: an event loop that forwards
+ * what others have sent. */
+INTENT_INLINE int intent_is_forwarded(const struct intent_run *r, const struct intent_run *now,
+                                      __u64 read_at) {
+        return r->thread == now->thread && r->waits == now->waits && r->last_at > read_at;
 }
 
 /* What sets off a response that a thread sends now, to a request read at that time. */

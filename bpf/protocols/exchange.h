@@ -95,6 +95,8 @@ enum exchange_flag {
         EXCHANGE_SESSION    = 1 << 20,  /* both sides send independently (SSH): no request is outstanding at
                                          * its end */
         EXCHANGE_UNPARSED   = 1 << 21,  /* requests cannot be distinguished: they only count as overlaps */
+        EXCHANGE_PUSHED     = 1 << 22,  /* the server has sent an event: what the client sends may be a
+                                         * reaction to one, and no request */
 };
 
 struct exchange {
@@ -564,8 +566,10 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
                 exchange_overlap(x, left, effect);
                 x->credit += (left ^ 1) & exchange_is_less(x->credit, EXCHANGE_CREDIT_MAX);
         } else if (x->state == EXCHANGE_ANSWERING) {
-                if (x->open_at == 0 && now - x->last_out_at >= EXCHANGE_SILENCE_NSEC)
+                if (x->open_at == 0 && now - x->last_out_at >= EXCHANGE_SILENCE_NSEC) {
+                        x->flags |= EXCHANGE_PUSHED;
                         return; /* an event */
+                }
                 x->messages = x->open_at == 0 && bytes <= EXCHANGE_MESSAGE_MAX ? x->messages + 1 : 0;
                 if (x->messages >= EXCHANGE_PUSHES && now - x->first_out_at >= EXCHANGE_SILENCE_NSEC)
                         return; /* the next one of a stream, too: time goes on */
@@ -586,6 +590,23 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
         if (!complete)
                 exchange_open(x, x->open_at ?: x->first_at ?: now, effect);
         else if (x->n_marks > 0)
+                exchange_open(x, x->mark_at[0], effect);
+        else
+                exchange_shut(x, effect);
+}
+
+/* Whether data being sent is a further event, and no response, if something else than the request has set it
+ * off. */
+EXCHANGE_INLINE int exchange_may_push(const struct exchange *x) {
+        return x->flags & EXCHANGE_PUSHED &&
+                (x->state == EXCHANGE_ASKED || (x->state == EXCHANGE_ANSWERING && x->open_at == 0));
+}
+
+/* It is. What the client has sent since the last one expects no response. */
+EXCHANGE_INLINE void exchange_push(struct exchange *x, __u32 bytes, struct exchange_effect *effect) {
+        effect->bytes = bytes;
+        x->state = EXCHANGE_ANSWERING;
+        if (x->n_marks > 0)
                 exchange_open(x, x->mark_at[0], effect);
         else
                 exchange_shut(x, effect);

@@ -273,6 +273,46 @@ static __attribute__((noinline)) int established_missed(struct conn *c, struct q
         return zero();
 }
 
+/* Whether the current thread sends what something has set off that it has read since then, in the same run,
+ * as an event loop does that forwards messages. */
+__attribute__((noinline, weak)) int transmit_is_forwarded(__u64 read_at, __u64 now) {
+        struct pending_responses *a;
+        struct intent_run run;
+        __u32 zero = 0;
+
+        a = bpf_map_lookup_elem(&answers, &zero);
+        if (!a)
+                return 0;
+        task_get_run(bpf_get_current_task_btf(), now, &run);
+        return intent_is_forwarded(&a->run, &run, read_at);
+}
+
+/* Data is sent on a connection that has events. Returns 1 if it is one, which is no response then. position:
+ * its end in the upper half, snd_nxt in the lower one. */
+static __attribute__((noinline)) int transmit_event(struct conn *c, struct qos_unit_map *u, __u64 position,
+                                                    __u64 now) {
+        struct exchange_effect effect = {};
+        struct attribution p;
+        __u32 bytes;
+
+        if (!c || !u || c->x.flags & (EXCHANGE_PARSED | EXCHANGE_TLS | EXCHANGE_H2) ||
+            !exchange_may_push(&c->x) || !transmit_is_forwarded(c->x.read_at, now))
+                return 0;
+        bpf_spin_lock(&c->lock);
+        bytes = exchange_leave(&c->x, position >> 32, position);
+        if (bytes > 0)
+                exchange_push(&c->x, bytes, &effect);
+        p = conn_commit(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        u = attribution_resolve(u, &p);
+        if (!u)
+                return 1;
+        window_advance(u, now);
+        record_sum(u, p.target, exchange_sum(&c->x, QOS_SUM_BYTES_OUT), QOS_ENTRY_SUM_BYTES_OUT, bytes);
+        record_effect(u, p.target, &effect);
+        return 1;
+}
+
 /* The connection of data that leaves; NULL: none that is observed. Datagrams are counted here. */
 static __always_inline struct conn* packet_find_conn(struct __sk_buff *skb, struct overhead *overhead,
                                                      struct bpf_sock **ret_sk, struct segment *ret_segment) {
@@ -394,6 +434,10 @@ static __always_inline int packet_transmit(struct __sk_buff *skb, struct overhea
             c->x.state == EXCHANGE_ASKED && c->tries < TRIES_MAX)
                 tls_receive_unseen(skb, (struct sock*) sk, c, (__u64) segment.offset << 32 | copied,
                                    &effect);
+
+        if (c->x.flags & EXCHANGE_PUSHED &&
+            transmit_event(c, u, (__u64) (segment.seq + segment.len) << 32 | snd_nxt, d.now))
+                return 1;
 
         bpf_spin_lock(&c->lock);
         d.bytes = exchange_leave(&c->x, segment.seq + segment.len, snd_nxt);

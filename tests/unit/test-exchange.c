@@ -72,6 +72,62 @@ static struct exchange exchange_new(void) {
         return x;
 }
 
+/* A connection on which the server sends events, to which the client reacts: the next event is no response
+ * to that. One that is not set off by something else is. */
+static void test_push(void) {
+        uint64_t now = 2000;
+        struct exchange x = exchange_new();
+        uint32_t in = 10, out = 5;
+        Totals t = {};
+
+        arrive(&x, &t, 1000, 0, in, 0);
+        reads(&x, &t, 1001, in);
+        check(!exchange_may_push(&x));
+        depart(&x, &t, now, 0, out, out);
+        now += EXCHANGE_SILENCE_NSEC;
+        depart(&x, &t, now, out, out + 5, out + 5);
+        out += 5;
+        check(t.begun == 1 && t.in_flight == 0);
+
+        for (unsigned i = 0; i < 100; i++, in += 10, out += 5) {
+                struct exchange_effect e = {};
+
+                arrive(&x, &t, now + 100, in, in + 10, in);
+                reads(&x, &t, now + 200, in + 10);
+                check(exchange_may_push(&x));
+                now += i % 2 ? 300 : 2 * EXCHANGE_SILENCE_NSEC;
+                exchange_push(&x, exchange_leave(&x, OUT + out + 5, OUT + out), &e);
+                account(&t, &e);
+                check(e.bytes == 5 && t.begun == 1 && t.grown == 0 && t.in_flight == 0);
+        }
+
+        /* The next one has come before that */
+        arrive(&x, &t, now + 1, in, in + 10, in);
+        reads(&x, &t, now + 2, in + 10);
+        arrive(&x, &t, now + 3, in + 10, in + 20, in + 10);
+        for (unsigned i = 0; i < 2; i++) {
+                struct exchange_effect e = {};
+
+                exchange_push(&x, exchange_leave(&x, OUT + out + 5, OUT + out), &e);
+                account(&t, &e);
+                out += 5;
+                check(t.in_flight == 1 && x.open_at == now + 3);
+        }
+        reads(&x, &t, now + 4, in + 20);
+        depart(&x, &t, now + 5, out, out + 5, out + 5);
+        check(t.begun == 2 && t.in_flight == 0 && t.overlaps == 0);
+
+        /* Right behind a response */
+        check(exchange_may_push(&x));
+        for (unsigned i = 0; i < 2; i++) {
+                struct exchange_effect e = {};
+
+                exchange_push(&x, exchange_leave(&x, OUT + out + 10, OUT + out), &e);
+                account(&t, &e);
+        }
+        check(t.begun == 2 && t.grown == 0 && t.in_flight == 0);
+}
+
 static void test_keep_alive(void) {
         struct exchange x = exchange_new();
         Totals t = {};
@@ -1163,6 +1219,7 @@ int main(void) {
         test_ask_ends();
         test_unknown();
         test_silence();
+        test_push();
         test_keep_alive();
         test_segments();
         test_retransmissions();

@@ -54,6 +54,25 @@ static void test_run(void) {
         check(intent_when(0, 0, 0, 0, now, 7) == INTENT_NONE);
 }
 
+/* An event loop that reads from several connections until it waits again. */
+static void test_forwarded(void) {
+        struct intent_run r = {}, at = run_at(1, 7, 10 * SEC);
+        __u64 unit_at = 0;
+
+        intent_read(&r, &at, &unit_at);
+        at = run_at(1, 7, 10 * SEC + MSEC);
+        /* Nothing has been read since the request itself */
+        check(!intent_is_forwarded(&r, &at, 10 * SEC));
+        intent_read(&r, &at, &unit_at);
+        at = run_at(1, 7, 10 * SEC + 2 * MSEC);
+        check(intent_is_forwarded(&r, &at, 10 * SEC) && !intent_is_forwarded(&r, &at, 10 * SEC + MSEC));
+        /* It has waited, or is another thread */
+        at = run_at(1, 8, 10 * SEC + 2 * MSEC);
+        check(!intent_is_forwarded(&r, &at, 10 * SEC));
+        at = run_at(2, 7, 10 * SEC + 2 * MSEC);
+        check(!intent_is_forwarded(&r, &at, 10 * SEC));
+}
+
 static void test_park(void) {
         struct intent_park p = {};
 
@@ -117,6 +136,7 @@ static void test_history(void) {
 
 int main(void) {
         test_run();
+        test_forwarded();
         test_park();
         test_history();
         return EXIT_SUCCESS;
