@@ -35,6 +35,8 @@ enum tls_type {
 #define TLS_IS_FINISHED(length) ((length) == 53 || (length) == 69 || (length) == 45)
 #define TLS_IS_FINISHED_OF_TAG_16(length) ((length) == 53 || (length) == 69)
 #define TLS_IS_ALERT(length) ((length) == 19)
+/* EndOfEarlyData: a message of the handshake without a body. */
+#define TLS_IS_END_OF_EARLY_DATA(length) ((length) == 4 + 17)
 
 /* Finished up to TLS 1.2 has 12 bytes in place of the digest, and those of the cipher, 16 (ChaCha20) to
  * 80 (AES in CBC with SHA-384). A longer record is a second ClientHello, after a HelloRetryRequest of a
@@ -105,6 +107,18 @@ enum tls_greeting {
         TLS_GREETED_SERVER = 1 << 1,    /* the server has sent a message of the handshake */
 };
 
+/* A client that resumes a session of TLS 1.3 may send its first request behind ClientHello (0-RTT), before
+ * the rest of the handshake. If the server refuses, the client repeats it behind the handshake: both are one
+ * request, as there was no response. */
+enum tls_early {
+        TLS_EARLY_OFFERED  = 1 << 0,    /* what the client encrypts is early data, up to EndOfEarlyData */
+        TLS_EARLY_ENDED    = 1 << 1,    /* it has ended */
+        TLS_EARLY_FINISHED = 1 << 2,    /* the server has sent its Finished: a response may follow */
+        TLS_EARLY_RESPONSE = 1 << 3,    /* it has: nobody need wait for the Finished of the client */
+        TLS_EARLY_REFUSED  = 1 << 4,    /* the handshake goes on without it: session tickets precede the
+                                         * same request behind it, and are no response */
+};
+
 /* One direction. */
 struct tls_side {
         __u64 header;           /* bytes parsed so far, first one most significant */
@@ -132,6 +146,7 @@ struct tls {
         __u8 failed;            /* enum tls_failure */
         __u8 missed;            /* 1: bytes were read unseen, and the beginning of the next record is
                                  * unknown (tls_resumes()) */
+        __u8 early;             /* enum tls_early */
 };
 
 /* Detects TLS by the first bytes of a request, as protocol_detect(): ClientHello, or a record within a
@@ -146,6 +161,38 @@ EXCHANGE_INLINE void tls_add_request(struct tls *t, __u32 length) {
         t->farewell = (!t->asked || t->farewell) &&
                       (TLS_IS_ENCRYPTED_FAREWELL(length) || TLS_IS_ENCRYPTED_REMARK(length));
         t->asked = 1;
+}
+
+EXCHANGE_INLINE void tls_refuse_early(struct tls *t) {
+        t->early = t->early != 0 ? TLS_EARLY_REFUSED : 0;
+}
+
+/* A record encrypted by TLS 1.3 in the handshake of a connection with early data. Returns whether it is part
+ * of that, or of the response to it, or ends it: no other message of the handshake. */
+PARSER_FUNCTION int tls_begin_early(struct tls *t, int out, __u32 length) {
+        if (!t)
+                return 0;
+        if (out) {
+                /* The first one has the server's extensions */
+                t->out.application = t->early & TLS_EARLY_FINISHED && !TLS_IS_ALERT(length);
+                if (t->out.application)
+                        t->early |= TLS_EARLY_RESPONSE;
+                else if (t->extended && TLS_IS_FINISHED(length))
+                        t->early |= TLS_EARLY_FINISHED;
+                /* An alert behind a response is mostly close_notify: the server need not wait for the
+                 * Finished of the client to send it */
+                return t->out.application || (TLS_IS_ALERT(length) && t->early & TLS_EARLY_RESPONSE);
+        }
+        /* A client whose early data was refused sends its Finished at once */
+        if (t->early & TLS_EARLY_ENDED || TLS_IS_ALERT(length) || TLS_IS_FINISHED(length))
+                return 0;
+        if (TLS_IS_END_OF_EARLY_DATA(length))
+                t->early |= TLS_EARLY_ENDED;
+        else {
+                t->in.application = 1;
+                tls_add_request(t, length);
+        }
+        return 1;
 }
 
 /* The header of a record is complete. False: not TLS, or the position is lost. */
@@ -175,6 +222,8 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
         case TLS_HANDSHAKE:
                 if (out)
                         t->greeted |= TLS_GREETED_SERVER;
+                else if (t->greeted & TLS_GREETED_SERVER)
+                        tls_refuse_early(t); /* a second ClientHello has none */
                 if (!out && t->phase == TLS_CHANGED) {
                         t->phase = length > TLS_ENCRYPTED_FINISHED_MAX ? TLS_HELLO : TLS_ESTABLISHED;
                         /* Up to TLS 1.2 record types are in the clear, and so is the protocol that the
@@ -186,9 +235,14 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
         case TLS_APPLICATION:
                 if (t->phase == TLS_ESTABLISHED) {
                         side->application = !TLS_IS_ALERT(length) &&
-                                            (out || !t->http2 || !TLS_IS_HTTP2_CONTROL(length));
-                        if (!out && side->application)
+                                            (out ? !(t->early & TLS_EARLY_REFUSED) :
+                                             !t->http2 || !TLS_IS_HTTP2_CONTROL(length));
+                        if (!out && side->application) {
+                                t->early = 0;
                                 tls_add_request(t, length);
+                        }
+                } else if (t->early & TLS_EARLY_OFFERED && tls_begin_early(t, out, length)) {
+                        return 1;
                 } else if (TLS_IS_ALERT(length)) {
                         /* In the handshake of TLS 1.3. No other message is as short */
                         t->failed |= out ? TLS_FAILED_SERVER : TLS_FAILED_CLIENT;
@@ -196,7 +250,9 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
                         t->phase = TLS_ESTABLISHED;
                         /* A client that pads its records pads this one, too. If not, alerts have their usual
                          * length */
-                        t->certain = t->plain && TLS_IS_FINISHED_OF_TAG_16(length);
+                        t->certain = t->plain && !t->early && TLS_IS_FINISHED_OF_TAG_16(length);
+                        if (!(t->early & (TLS_EARLY_ENDED | TLS_EARLY_RESPONSE)))
+                                tls_refuse_early(t);
                 } else if (out && !t->extended) {
                         t->extended = 1;
                         t->http2 = TLS_IS_HTTP2(length) && !t->plain;
@@ -330,6 +386,7 @@ EXCHANGE_INLINE enum tls_alert tls_alert_of_server(__u64 bytes, __u32 length) {
                                  * have two */
 
 #define TLS_EXTENSION_ALPN 16U
+#define TLS_EXTENSION_EARLY_DATA 42U
 #define TLS_EXTENSION_ENCRYPTED_HELLO 0xfe0dU   /* another ClientHello, which may offer something else */
 
 struct tls_offer {
@@ -337,6 +394,7 @@ struct tls_offer {
         __u32 end;              /* end of the extensions */
         __u32 names_end;        /* while in the list of protocols, its end */
         __u32 http2;            /* HTTP/2 is offered, or may be */
+        __u32 early;            /* TLS_EARLY_OFFERED: early data follows */
 };
 
 /* bytes: the first four at .at, the first one highest; 0 behind the end of what there is. Returns 1 at the
@@ -354,9 +412,10 @@ PARSER_FUNCTION int tls_offer_step(struct tls_offer *o, __u32 bytes) {
                 o->at += 4 + 2; /* the length of the list */
         } else {
                 o->http2 |= type == TLS_EXTENSION_ENCRYPTED_HELLO;
+                o->early |= (type == TLS_EXTENSION_EARLY_DATA) * TLS_EARLY_OFFERED;
                 o->at += 4 + length;
         }
-        return o->http2 || o->at >= o->end;
+        return o->at >= o->end;
 }
 
 /* ServerHello up to TLS 1.2 has the selected protocol in the clear: the extensions follow the header, 38
@@ -440,6 +499,7 @@ EXCHANGE_INLINE int tls_breaks_off(struct tls *t) {
  * flight. A client that has encrypted a record in TLS 1.3 may have sent its Finished. */
 EXCHANGE_INLINE void tls_fail(struct tls *t, struct exchange_effect *effect) {
         int incomplete = t->greeted & TLS_GREETED_CLIENT && !t->missed && t->phase != TLS_ESTABLISHED &&
+                         !(t->early & TLS_EARLY_RESPONSE) &&
                          (t->sealed == 0 || t->failed & TLS_FAILED_CLIENT);
 
         if (t->failed & TLS_FAILED_COUNTED ||

@@ -465,7 +465,8 @@ __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct p
 static __attribute__((noinline)) int client_begin_tls(struct __sk_buff *skb, struct conn *c, __u32 offset) {
         struct bpf_dynptr data;
 
-        if (!skb || !c || bpf_dynptr_from_skb(skb, 0, &data) < 0 || offer_is_plain(&data, offset, skb->len))
+        if (!skb || !c || bpf_dynptr_from_skb(skb, 0, &data) < 0 ||
+            offer_read(&data, offset, skb->len) & OFFER_PLAIN)
                 return 0;
         bpf_spin_lock(&c->lock);
         c->x.flags |= EXCHANGE_UNCERTAIN;

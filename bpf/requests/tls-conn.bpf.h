@@ -113,7 +113,7 @@ static __attribute__((noinline)) int tls_receive(struct sock *sk, struct conn *c
         tls_plaintext_reset(sk, s);
         s->left_bytes = 0;
         s->tls.in = s->tls.out = fresh;
-        s->tls.asks = s->tls.out_lost = s->tls.tries = s->tls.missed = s->tls.failed = 0;
+        s->tls.asks = s->tls.out_lost = s->tls.tries = s->tls.missed = s->tls.failed = s->tls.early = 0;
         s->tls.in_pos = copied;
         s->tls.greeted = type == TLS_HANDSHAKE && s->tls.phase != TLS_ESTABLISHED ? TLS_GREETED_CLIENT : 0;
         if (type == TLS_APPLICATION)
@@ -169,8 +169,11 @@ static long offer_step(__u64 i, void *data) {
         return tls_offer_step(&f->offer, bpf_ntohl(bytes)) != 0;
 }
 
-/* Whether the ClientHello at the offset does not offer HTTP/2. 0 if the buffer does not have all of it. */
-static __attribute__((noinline)) int offer_is_plain(struct bpf_dynptr *data, __u32 offset, __u32 there) {
+/* Result of offer_read(), with TLS_EARLY_OFFERED: the ClientHello does not offer HTTP/2. */
+#define OFFER_PLAIN (1U << 8)
+
+/* What the ClientHello at the offset offers. 0 if the buffer does not have all of it. */
+static __attribute__((noinline)) int offer_read(struct bpf_dynptr *data, __u32 offset, __u32 there) {
         struct offer_feed f = {};
         __u8 session, compressions;
         __u16 ciphers, extensions;
@@ -197,7 +200,7 @@ static __attribute__((noinline)) int offer_is_plain(struct bpf_dynptr *data, __u
         f.data = data;
         f.there = there;
         bpf_loop(TLS_OFFER_STEPS_MAX, offer_step, &f, 0);
-        return !f.offer.http2 && f.offer.at == f.offer.end;
+        return f.offer.at != f.offer.end ? 0 : f.offer.early | (f.offer.http2 ? 0 : OFFER_PLAIN);
 }
 
 /* Data of a client on a TLS connection; parameters as for receive_parse(). */
@@ -233,10 +236,12 @@ static __attribute__((noinline)) int tls_receive_plaintext(struct sk_buff *skb, 
         }
         if (tls->phase == TLS_HELLO && tls->in.have == 0 && tls->in.left == 0) {
                 struct bpf_dynptr data;
+                __u32 offer = 0;
 
-                if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) == 0 &&
-                    offer_is_plain(&data, f.offset, skb->len))
-                        tls->plain = 1;
+                if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) == 0)
+                        offer = offer_read(&data, f.offset, skb->len);
+                tls->plain |= offer / OFFER_PLAIN;
+                tls->early |= offer & TLS_EARLY_OFFERED;
         }
         if ((__s32) (tls->in_pos - copied) > 0)
                 f.at = tls->in_pos - copied; /* parsed before (MSG_PEEK) */

@@ -11,8 +11,7 @@ import h2.events
 
 import scenario
 from scenario import (MSEC, Cable, Unit, attach, check, equal, expect_total, lookup, nsenter, run, server_figures,
-                      snapshot, test, total,
-                      unused_port, wait_for)
+                      snapshot, systemctl, test, total, unused_port, wait_for)
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 IDLE_SEC = 2
@@ -427,6 +426,51 @@ def on_a_bad_cable():
     is_clean(u, sent, aborts=u.given_up())
     check(cable.counter("TcpRetransSegs") > 0, "nothing was retransmitted")
     cable.cut()
+
+
+@test(deadline=60)
+def early_data():
+    """Requests in early data (0-RTT) are counted, with the probe of the library and without it, whether the server
+    takes them, or refuses them and the client sends them behind the handshake."""
+    for probes, protocol in (("requests", "tls"), ("requests,tls", "http1")):
+        early_data_with(probes, protocol)
+
+
+def early_data_with(probes, protocol):
+    n, version = Nginx(label=f"early-{protocol}"), "TLSv1.3"
+    with open(f"{n.directory}/conf") as f:
+        conf = f.read()
+    with open(f"{n.directory}/conf", "w") as f:
+        f.write(conf.replace("http { ", "http { ssl_early_data on; ", 1))
+    request, session, port = f"{n.directory}/request", f"{n.directory}/session", n.ports[version]
+    with open(request, "w") as f:
+        f.write("GET /small HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nUser-Agent: early\r\n\r\n")
+    attach(n, f"--probes={probes}").start()
+    n.listens()
+
+    def client(*options, stdin=request):
+        r = run("sh", "-c", f"openssl s_client -connect 127.0.0.1:{port} -ign_eof {' '.join(options)} < {stdin}",
+                ok=False)
+        check("200 OK" in r.stdout, f"response: {r.stdout[-1000:]}")
+        return r.stdout
+
+    client("-sess_out", session)
+    for number in range(10):
+        said = client("-sess_in", session, "-early_data", request, stdin="/dev/null")
+        check("Early data was accepted" in said, f"early data: {said[-1000:]}")
+        expect_total(n, number + 2)
+    f = wait_for("nothing is in flight", lambda: (f := server_figures(n))["inFlight"] == 0 and f)
+    equal((scenario.protocols(f), f["errors"]["reset"]), ({protocol: 11}, 0), "protocols, errors.reset")
+
+    # It has other keys for sessions now
+    systemctl("restart", n.name)
+    n.listens()
+    for number in range(10):
+        said = client("-sess_in", session, "-early_data", request)
+        check("Early data was rejected" in said, f"early data: {said[-1000:]}")
+        expect_total(n, number + 12)
+    f = wait_for("nothing is in flight", lambda: (f := server_figures(n))["inFlight"] == 0 and f)
+    equal((scenario.protocols(f), f["errors"]["reset"]), ({protocol: 21}, 0), "protocols, errors.reset")
 
 
 @test(deadline=60)

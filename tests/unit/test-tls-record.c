@@ -52,6 +52,27 @@ static const Record tls13[] = {
         SAYS(TLS_APPLICATION, 93), ASKS(94),
 };
 
+/* Behind a ClientHello that offers early data. */
+static const Record early13[] = {
+        SAYS(TLS_HANDSHAKE, 512), SAYS(TLS_CHANGE_CIPHER, 1), ASKS(200), ASKS(70),
+                HEARS(TLS_HANDSHAKE, 128), HEARS(TLS_CHANGE_CIPHER, 1),
+        HEARS(TLS_APPLICATION, 53), HEARS(TLS_APPLICATION, 69), ANSWERS(300), ANSWERS(53),
+                SAYS(TLS_APPLICATION, 21), SAYS(TLS_APPLICATION, 69),
+        ASKS(21), ANSWERS(255), ASKS(69), SAYS(TLS_APPLICATION, 19),
+}, refused_early13[] = {
+        SAYS(TLS_HANDSHAKE, 512), SAYS(TLS_CHANGE_CIPHER, 1), ASKS(200), HEARS(TLS_HANDSHAKE, 128),
+        HEARS(TLS_APPLICATION, 30), HEARS(TLS_APPLICATION, 53), SAYS(TLS_APPLICATION, 53),
+        HEARS(TLS_APPLICATION, 255), ASKS(200), HEARS(TLS_APPLICATION, 19), ANSWERS(300),
+}, again_early13[] = {
+        SAYS(TLS_HANDSHAKE, 512), SAYS(TLS_CHANGE_CIPHER, 1), ASKS(200), HEARS(TLS_HANDSHAKE, 88),
+        SAYS(TLS_HANDSHAKE, 146), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 2048),
+        SAYS(TLS_APPLICATION, 200), SAYS(TLS_APPLICATION, 69), HEARS(TLS_APPLICATION, 255), ASKS(200),
+        ANSWERS(300),
+}, alert_early13[] = {
+        SAYS(TLS_HANDSHAKE, 512), SAYS(TLS_CHANGE_CIPHER, 1), ASKS(200), HEARS(TLS_HANDSHAKE, 128),
+        HEARS(TLS_APPLICATION, 19),
+};
+
 /* Parses a record in pieces of this size. Returns the union of the steps' results. */
 static unsigned take(struct tls *t, const Record *r, size_t piece) {
         uint8_t bytes[5 + TLS_RECORD_MAX] = { r->type, 3, 3, r->length >> 8, r->length & 0xff };
@@ -76,11 +97,11 @@ static unsigned take(struct tls *t, const Record *r, size_t piece) {
         return seen;
 }
 
-static void play(const Record *records, size_t n) {
+static void play(const Record *records, size_t n, uint8_t early) {
         static const size_t pieces[] = { 1, 2, 3, 5, 6, 7, 100, 1448, 65536 };
 
         for (size_t p = 0; p < ELEMENTSOF(pieces); p++) {
-                struct tls t = {};
+                struct tls t = { .early = early };
 
                 for (size_t i = 0; i < n; i++)
                         check(take(&t, records + i, pieces[p]) == (records[i].application ?
@@ -216,7 +237,7 @@ static void test_http2_control(void) {
 }
 
 /* Extensions of a ClientHello, preceded by their length. */
-static bool offers_http2(const char *bytes, size_t n) {
+static struct tls_offer offer(const char *bytes, size_t n) {
         struct tls_offer o = { .at = 2, .end = n };
 
         for (unsigned i = 0; i < TLS_OFFER_STEPS_MAX; i++) {
@@ -227,6 +248,12 @@ static bool offers_http2(const char *bytes, size_t n) {
                 if (tls_offer_step(&o, word))
                         break;
         }
+        return o;
+}
+
+static bool offers_http2(const char *bytes, size_t n) {
+        struct tls_offer o = offer(bytes, n);
+
         return o.http2 || o.at != o.end;
 }
 
@@ -247,6 +274,10 @@ static void test_offer(void) {
         check(OFFER("\0\6" "\xfe\xd\0\2xx"));
         check(OFFER("\0\6" "\0\x17\0\3xx"));
         check(offers_http2(many, sizeof(many)));
+        /* Early data, behind HTTP/2 or not; the list of protocols has no extensions */
+        check(offer("\0\4" "\0\x2a\0\0", 6).early == TLS_EARLY_OFFERED);
+        check(offer("\0\xd" "\0\x10\0\5\0\3\2h2" "\0\x2a\0\0", 15).early == TLS_EARLY_OFFERED);
+        check(offer("\0\xc" "\0\x10\0\x8\0\6\5\0\x2a\0\0x", 14).early == 0);
 }
 
 static const Record handshake12[] = {
@@ -327,6 +358,35 @@ static bool is_failed(const Record *records, size_t n, bool missed) {
         return effect.unanswered > 0;
 }
 
+/* It responds, and sends close_notify. */
+static const Record closed_early13[] = {
+        SAYS(TLS_HANDSHAKE, 512), SAYS(TLS_CHANGE_CIPHER, 1), ASKS(200),
+                HEARS(TLS_HANDSHAKE, 128), HEARS(TLS_CHANGE_CIPHER, 1),
+        HEARS(TLS_APPLICATION, 53), HEARS(TLS_APPLICATION, 69), ANSWERS(300), HEARS(TLS_APPLICATION, 19),
+};
+
+/* A server may close the connection behind the response to early data, before the client's Finished. */
+static void test_early_end(void) {
+        for (size_t n = 1; n <= ELEMENTSOF(early13); n++) {
+                struct tls t = { .greeted = TLS_GREETED_CLIENT, .early = TLS_EARLY_OFFERED };
+                struct exchange_effect effect = {};
+
+                for (size_t i = 0; i < n; i++)
+                        (void) take(&t, early13 + i, 100);
+                tls_fail(&t, &effect);
+                check(effect.unanswered == (n < 9));
+        }
+        for (size_t n = 1; n <= ELEMENTSOF(closed_early13); n++) {
+                struct tls t = { .greeted = TLS_GREETED_CLIENT, .early = TLS_EARLY_OFFERED };
+                struct exchange_effect effect = {};
+
+                for (size_t i = 0; i < n; i++)
+                        (void) take(&t, closed_early13 + i, 100);
+                tls_fail(&t, &effect);
+                check(effect.unanswered == (n < 8));
+        }
+}
+
 #define IS_FAILED(missed, ...)                             \
         is_failed((const Record[]) { __VA_ARGS__ },        \
                   sizeof((const Record[]) { __VA_ARGS__ }) / sizeof(Record), missed)
@@ -405,12 +465,18 @@ static void test_end_unread(void) {
 }
 
 int main(int argc, char **argv) {
-        play(tls13, ELEMENTSOF(tls13));
-        play(tls13_certificate, ELEMENTSOF(tls13_certificate));
-        play(tls12, ELEMENTSOF(tls12));
-        play(again, ELEMENTSOF(again));
-        play(packed, ELEMENTSOF(packed));
-        play(unusual, ELEMENTSOF(unusual));
+        play(tls13, ELEMENTSOF(tls13), 0);
+        play(tls13_certificate, ELEMENTSOF(tls13_certificate), 0);
+        play(tls12, ELEMENTSOF(tls12), 0);
+        play(again, ELEMENTSOF(again), 0);
+        play(packed, ELEMENTSOF(packed), 0);
+        play(unusual, ELEMENTSOF(unusual), 0);
+        test_early_end();
+        play(early13, ELEMENTSOF(early13), TLS_EARLY_OFFERED);
+        play(refused_early13, ELEMENTSOF(refused_early13), TLS_EARLY_OFFERED);
+        play(again_early13, ELEMENTSOF(again_early13), TLS_EARLY_OFFERED);
+        play(closed_early13, ELEMENTSOF(closed_early13), TLS_EARLY_OFFERED);
+        play(alert_early13, ELEMENTSOF(alert_early13), TLS_EARLY_OFFERED);
         test_detect();
         test_farewell();
         test_alert_of_server();
