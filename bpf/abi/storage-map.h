@@ -10,12 +10,13 @@
  *   QOS_STORAGE_CHECKPOINT    totals of all CPUs at boundaries of sub-windows: QOS_CHECKPOINTS of them
  *   QOS_STORAGE_ROW           calls on one file system, or on all that have no row: QOS_STORAGE_ROWS of them
  *   QOS_STORAGE_MARKS         counters of the rows at boundaries of sub-windows
+ *   QOS_STORAGE_SLOW          the latest calls that took long
  *   QOS_STORAGE_SHARDS        counters of a CPU: two elements for each, the second of which has the
- *                             wraparounds of the bins of the first
+ *                             wraparounds of the counters of 32 bits, and of the bins, of the first
  *
  * A program adds to the elements of its CPU, atomically, as it may be preempted: no line of memory is
  * written by several CPUs in each call. Rows are written by all CPUs: one for each CPU would take 14 KiB
- * more. An element takes 3.8 KiB, the map of a machine with 2 CPUs 248 KiB, with 8 CPUs 294 KiB. */
+ * more. An element takes 3.9 KiB, the map of a machine with 2 CPUs 255 KiB, with 8 CPUs 301 KiB. */
 
 #include "unit-map.h"
 
@@ -35,27 +36,57 @@ enum qos_storage_call {
         QOS_STORAGE_CALLS,
 };
 
-/* 64 bit words. */
+/* States that threads are in between a call and its return. Those that no call on a file has are a part of
+ * the last one. */
+enum qos_storage_state {
+        QOS_STORAGE_RUNNING,
+        QOS_STORAGE_RUN_QUEUE,
+        QOS_STORAGE_THROTTLED,
+        QOS_STORAGE_LOCK,
+        QOS_STORAGE_DISK,
+        QOS_STORAGE_SOCKET,
+        QOS_STORAGE_PIPE,
+        QOS_STORAGE_SLEEP,
+        QOS_STORAGE_MEMORY,
+        QOS_STORAGE_STOPPED,
+        QOS_STORAGE_OTHER,
+        QOS_STORAGE_STATES,
+};
+
+/* Calls whose time is divided by state: those before. */
+#define QOS_STORAGE_DIVIDED QOS_STORAGE_OPEN
+
 enum qos_storage_sum {
         QOS_STORAGE_NSEC,       /* index is this plus enum qos_storage_call, of the timed ones */
-        QOS_STORAGE_COUNT = QOS_STORAGE_NSEC + QOS_STORAGE_TIMED, /* calls that ended, by call */
-        QOS_STORAGE_ERRORS = QOS_STORAGE_COUNT + QOS_STORAGE_CALLS, /* of these, failed ones, by call */
-        QOS_STORAGE_BYTES_READ = QOS_STORAGE_ERRORS + QOS_STORAGE_CALLS,
+        QOS_STORAGE_BYTES_READ = QOS_STORAGE_NSEC + QOS_STORAGE_TIMED,
         QOS_STORAGE_BYTES_WRITTEN,
-        /* As the kernel counts them in each task, sockets and pipes included (/proc/PID/io) */
-        QOS_STORAGE_CALLS_READ,         /* syscr */
-        QOS_STORAGE_CALLS_WRITE,        /* syscw */
-        QOS_STORAGE_CALLS_BYTES_READ,   /* rchar */
+        QOS_STORAGE_CALLS_BYTES_READ,    /* rchar, see QOS_STORAGE_CALLS_READ */
         QOS_STORAGE_CALLS_BYTES_WRITTEN, /* wchar */
+        QOS_STORAGE_COST,       /* run time of the programs in ns, extrapolated from samples */
+        QOS_STORAGE_WIDE,       /* those above have 64 bits in an element, all others 32 */
+
+        QOS_STORAGE_COUNT = QOS_STORAGE_WIDE, /* calls that ended, by call */
+        QOS_STORAGE_ERRORS = QOS_STORAGE_COUNT + QOS_STORAGE_CALLS, /* of these, failed ones, by call */
+        /* As the kernel counts them in each task, sockets and pipes included (/proc/PID/io) */
+        QOS_STORAGE_CALLS_READ = QOS_STORAGE_ERRORS + QOS_STORAGE_CALLS, /* syscr */
+        QOS_STORAGE_CALLS_WRITE,        /* syscw */
         QOS_STORAGE_PAGES_LOOKED_UP,    /* pages of files that reads looked up in the page cache */
         QOS_STORAGE_PAGES_ADDED,        /* pages added to the page cache */
         QOS_STORAGE_PAGES_CREATED,      /* of these, by writes: not read from the file */
+        QOS_STORAGE_PAGES_AHEAD,        /* of these, behind what was read or accessed */
         QOS_STORAGE_PAGES_DIRTIED,
         QOS_STORAGE_FAULTS,             /* page faults on mapped files */
         QOS_STORAGE_FAULTS_MAJOR,       /* of these, such that waited for a page to be read */
-        QOS_STORAGE_COST,               /* run time of the programs in ns, extrapolated from samples */
-        QOS_STORAGE_SUMS,
+        QOS_STORAGE_UNSEEN,             /* reads and writes that began, and are in no count */
+        QOS_STORAGE_STATE,              /* ns, by divided call and enum qos_storage_state */
+        QOS_STORAGE_SUMS = QOS_STORAGE_STATE + QOS_STORAGE_DIVIDED * QOS_STORAGE_STATES,
 };
+
+#define QOS_STORAGE_NARROW (QOS_STORAGE_SUMS - QOS_STORAGE_WIDE)
+
+/* Checkpoints have the times by state in units of 4 us: they do not overflow within a window of 5 min, if
+ * less than 58 threads wait all the time. */
+#define QOS_STORAGE_STATE_SHIFT 12
 
 #define QOS_STORAGE_BINS (QOS_STORAGE_TIMED * HISTOGRAM_COARSE_BINS)
 
@@ -159,6 +190,7 @@ struct qos_storage_header {
         __u32 cpus;             /* number of CPUs with elements; set once */
         __u32 slot;             /* of the unit; set once */
         __u32 folds;            /* odd while a row is merged into row 0 */
+        __u64 slow;             /* calls that took long since the map was created */
         __u64 epoch;            /* of the newest event */
         __u32 written[QOS_LEVELS];
         struct qos_max_ring peaks[QOS_STORAGE_TIMED];
@@ -174,12 +206,32 @@ struct qos_storage_header {
 struct qos_storage_counts {
         __u64 first;
         __u64 last;             /* < first: invalid or being written */
-        __u64 sums[QOS_STORAGE_SUMS];
+        __u64 sums[QOS_STORAGE_WIDE];
+        __u32 counts[QOS_STORAGE_NARROW]; /* modulo 2^32: enum qos_storage_sum from QOS_STORAGE_WIDE on */
         __u32 bins[QOS_STORAGE_BINS]; /* modulo 2^32: latencies in ns, by call, coarse */
+};
+
+/* A call that took long, of which the kernel keeps the latest QOS_STORAGE_SLOW_CALLS. */
+#define QOS_STORAGE_SLOW_CALLS 32U
+#define QOS_STORAGE_SLOW_NAME 40
+
+struct qos_storage_slow {
+        __u64 at;               /* CLOCK_MONOTONIC ns of the call; 0: none, or being written */
+        __u64 nsec;             /* from the call to its return */
+        __u64 result;           /* bytes read or written, a negative errno, or 0 */
+        __u64 mount;            /* identity of the file system (struct qos_mount); 0: not known */
+        __u32 device;           /* its device number in the kernel's internal encoding */
+        __u32 pid;              /* of the thread, in the PID namespace of the host */
+        __u8 call;              /* enum qos_storage_call */
+        __u8 divided;           /* 1: shares are known */
+        __u16 shares[QOS_STORAGE_STATES]; /* of nsec, in 1/65535 */
+        char thread[16];        /* its name */
+        char name[QOS_STORAGE_SLOW_NAME]; /* last part of the path, may be truncated; empty: not known */
 };
 
 union qos_storage_element {
         struct qos_storage_header header;
+        struct qos_storage_slow slow[QOS_STORAGE_SLOW_CALLS];
         struct qos_storage_counts counts;
         struct qos_mount_row row;
         struct qos_mount_marks marks;
@@ -189,7 +241,8 @@ union qos_storage_element {
 #define QOS_STORAGE_CHECKPOINT 1U
 #define QOS_STORAGE_ROW (QOS_STORAGE_CHECKPOINT + QOS_CHECKPOINTS)
 #define QOS_STORAGE_MARKS (QOS_STORAGE_ROW + QOS_STORAGE_ROWS)
-#define QOS_STORAGE_SHARDS (QOS_STORAGE_MARKS + QOS_MOUNT_MARKS / 3)
+#define QOS_STORAGE_SLOW (QOS_STORAGE_MARKS + QOS_MOUNT_MARKS / 3)
+#define QOS_STORAGE_SHARDS (QOS_STORAGE_SLOW + 1U)
 #define QOS_STORAGE_SHARD(cpu) (QOS_STORAGE_SHARDS + 2U * (cpu))
 #define QOS_STORAGE_ELEMENTS(cpus) (QOS_STORAGE_SHARDS + 2U * (cpus))
 

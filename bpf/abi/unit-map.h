@@ -518,7 +518,7 @@ struct qos_probe_config {
         __u32 probes;
         __u32 missing_libraries;           /* 1: a process of the unit uses TLS through a library without
                                             * programs; the daemon was notified (ring buffer) */
-        __u32 _padding;
+        __u32 slow_usec;        /* calls on files of at least this time are kept; 0: none */
 };
 
 #define QOS_PROBE_CONFIG_TLS 1U

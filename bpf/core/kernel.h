@@ -155,6 +155,11 @@ struct page {
         unsigned long flags;
 };
 
+struct folio {
+        struct address_space *mapping;
+        unsigned long index;
+};
+
 enum pageflags {
         PG_head,                        /* its number differs; see bpf_core_enum_value() */
 };

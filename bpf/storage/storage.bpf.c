@@ -3,6 +3,7 @@
 /* The probe "storage": what threads of units request of file systems.
  *
  *   storage_NAME_begin, storage_NAME_end   a function of the virtual file system, where fentry is available
+ *   storage_verify                         the kernel begins a read or write in whatever way
  *   storage_fork, storage_exit             a thread starts without calls; its last calls are recorded
  *   storage_find_calls                     iterator: records the latest calls, and those in flight
  *
@@ -12,7 +13,8 @@
  * The outermost call of a thread counts: what a file system requests of the one below it, or of another
  * file, is a part of that call. */
 
-#include "maps.h"
+#include "own-pid.h"
+#include "thread-storage.h"
 
 #define PREEMPTION_OBJECT storage
 #include "preemption.h"
@@ -35,7 +37,6 @@ BPF_SUBPROG int storage_roll_slot(__u32 slot, __u64 epoch);
 
 char LICENSE[] SEC("license") = "GPL";
 
-const volatile __u64 loaded_at __weak = 0;
 const volatile __u32 page_size __weak = 4096;
 
 struct {
@@ -73,6 +74,7 @@ struct storage_thread {
         struct qos_owner owner; /* of the recorded calls; generation 0: none */
         __u32 generation;       /* of the storage map */
         __u32 turn;             /* run to be measured next (overhead.h) */
+        __u32 pid;              /* as qosd sees it; 0: it does not */
         __u64 loaded_at;        /* load time of the programs that recorded them */
         __u64 frame;            /* of the outermost call in progress: address on the stack; 0: none */
         __u64 begun;            /* calls of the thread by then, as the kernel counts them */
@@ -81,15 +83,30 @@ struct storage_thread {
         __u32 never;            /* 0, see overhead_begin_sample() */
         __u64 counted[4];       /* what the kernel has counted in the task, recorded or from before */
         struct storage_mount mount; /* of the last call */
+        __u64 dentry;           /* address, of the file of that call; 0: not known */
+        __u64 account;          /* contention map (THREAD_BOOK) with the times below; 0: not known */
+        __u64 times[QOS_STATES]; /* of the thread when the call began, as in struct thread */
+        __u64 request_file;     /* address, of the last read or write of io_uring or libaio */
+        __u32 verified;         /* reads and writes that have begun, whose call may still follow: sendfile(2)
+                                 * and splice(2) verify both files first */
+        __u32 in_request;       /* 1: the last file that was verified is that of the request */
+        __u64 verified_at;      /* the last of them, CLOCK_MONOTONIC ns */
         __u32 fault_is_open;    /* 1: a fault on a mapped file has not ended, or was not seen to be major */
         __u64 faults;           /* of the thread, as the kernel counts them at their end, at the last one
                                  * on a mapped file, plus 1; 0: none */
         __u64 major_faults;     /* the same, major ones alone */
+        __u64 fault_mapping;    /* the last file and page of a fault whose page was not mapped */
+        __u64 fault_page;
         __u64 mapping;          /* the last file whose pages were looked up */
         __u64 page;             /* of these the first one, and the last one */
         __u64 last_page;
         __u64 lookup_calls;     /* reads of the thread by then, as the kernel counts them at their end */
         __u64 added;            /* address of the last folio that was added to the page cache */
+        __u64 added_mapping;    /* pages that were added since the last lookup: their file, the first and the
+                                 * last one plus 1, and their number */
+        __u64 added_first;
+        __u64 added_end;
+        __u64 added_pages;
 };
 
 BPF_STORAGE_MAP(storage_threads, TASK, struct storage_thread);
@@ -101,6 +118,8 @@ struct storage_request {
         struct qos_owner owner;
         __u32 generation;       /* of the storage map */
         __u32 call;             /* enum qos_storage_call */
+        __u32 pid;              /* of the thread that has submitted it, as qosd sees it; 0: not known */
+        __u32 _padding;
         __u64 since;            /* CLOCK_MONOTONIC ns */
         struct storage_mount mount;
 };
@@ -135,36 +154,51 @@ static __always_inline void counted_get(struct task_struct *task, __u64 *ret) {
 
 /* A major fault is one once the kernel has counted it, at its end. */
 static __always_inline void fault_settle(const struct task_struct *task, struct storage_thread *t,
-                                         struct qos_storage_counts *shard) {
+                                         const struct storage_shard *shard) {
         if (!t->fault_is_open || task->min_flt + task->maj_flt + 1 == t->faults ||
             __sync_lock_test_and_set(&t->fault_is_open, 0) == 0)
                 return;
         if (task->maj_flt != t->major_faults)
-                storage_add(shard, QOS_STORAGE_FAULTS_MAJOR, 1);
+                storage_count(shard, QOS_STORAGE_FAULTS_MAJOR, 1);
 }
 
 /* Records the calls of a thread since the last time. The thread and the iterator may run concurrently: the
  * exchanges make the sum of both right. */
 static __attribute__((noinline)) int counted_record(struct task_struct *task, struct storage_thread *t,
                                                     void *map) {
-        struct qos_storage_counts *shard;
-        struct qos_storage_header *h;
-        __u64 counted[4], now;
+        struct storage_shard shard;
+        __u64 counted[4], n;
 
-        h = storage_header_get(map);
-        shard = storage_counts_get(map, QOS_STORAGE_SHARD(bpf_get_smp_processor_id()));
-        if (!h || !shard)
+        if (!storage_shard_enter(map, bpf_get_smp_processor_id(), bpf_ktime_get_ns(), &shard))
                 return 0;
-        now = bpf_ktime_get_ns() / QOS_EPOCH_NSEC;
-        if (now > *(volatile __u64*) &h->epoch)
-                storage_roll_due(map, h, now);
-        fault_settle(task, t, shard);
+        fault_settle(task, t, &shard);
         counted_get(task, counted);
-        for (int i = 0; i < 4; i++)
-                if (counted[i] != t->counted[i])
-                        storage_add(shard, QOS_STORAGE_CALLS_READ + i, counted[i] -
-                                    __sync_lock_test_and_set(&t->counted[i], counted[i]));
+        for (int i = 0; i < 4; i++) {
+                if (counted[i] == t->counted[i])
+                        continue;
+                n = counted[i] - __sync_lock_test_and_set(&t->counted[i], counted[i]);
+                if (i < 2)
+                        storage_count(&shard, QOS_STORAGE_CALLS_READ + i, n);
+                else
+                        storage_add(&shard, QOS_STORAGE_CALLS_BYTES_READ + i - 2, n);
+        }
         return 0;
+}
+
+/* Reads or writes of the unit that no program has seen, or has seen the end of. */
+static __attribute__((noinline)) int unseen_record(void *map, __u32 n) {
+        struct storage_shard shard;
+
+        if (n > 0 && storage_shard_enter(map, bpf_get_smp_processor_id(), bpf_ktime_get_ns(), &shard))
+                storage_count(&shard, QOS_STORAGE_UNSEEN, n);
+        return 0;
+}
+
+/* Time after which what has been verified belongs to no call that follows. */
+#define VERIFIED_NSEC_MAX 10000000ULL
+
+static __always_inline void verified_flush(struct storage_thread *t, void *map) {
+        unseen_record(map, __sync_lock_test_and_set(&t->verified, 0));
 }
 
 /* The thread is in another unit than before, or in none: its calls so far were in the one before, whose map
@@ -211,6 +245,7 @@ static __always_inline struct storage_thread* storage_thread_get(struct task_str
                 else
                         counted_get(task, t->counted);
                 t->turn = overhead_first_sample(task->pid);
+                t->pid = own_number(task);
                 t->owner = owner;
                 t->generation = generation;
                 t->loaded_at = loaded_at;
@@ -236,8 +271,11 @@ int BPF_PROG(storage_exit, struct task_struct *task) {
 
         preemption_disable();
         t = storage_thread_get(task, &map, /* begun= */ false);
-        if (t)
+        if (t) {
                 counted_record(task, t, map);
+                if (t->verified > 0)
+                        verified_flush(t, map);
+        }
         preemption_enable();
         return 0;
 }
@@ -288,12 +326,19 @@ SEC("iter/task")
 int storage_find_calls(struct bpf_iter__task *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
         struct task_struct *task = ctx->task;
+        struct qos_inspect_request *inquiry;
         struct storage_thread *t;
+        __u32 zero = 0;
         void *map;
 
         if (!task) {
                 bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
                 return 0;
+        }
+        if (ctx->meta->seq_num == 0) {
+                inquiry = bpf_map_lookup_elem(&inspect_requests, &zero);
+                if (inquiry)
+                        inquiry_note_self(inquiry);
         }
         if (task->exit_state)
                 return 0;
@@ -301,19 +346,21 @@ int storage_find_calls(struct bpf_iter__task *ctx) {
         if (!t)
                 return 0;
         counted_record(task, t, map);
+        if (t->verified > 0 && bpf_ktime_get_ns() > t->verified_at + VERIFIED_NSEC_MAX)
+                verified_flush(t, map);
         in_flight_count(task, t, map, session.id);
         return 0;
 }
 
 static __always_inline void storage_record_overhead(void *map, __u64 begin) {
-        struct qos_storage_counts *shard;
+        struct storage_shard shard;
+        __u64 now;
 
         if (begin == 0)
                 return;
-        shard = storage_counts_get(map, QOS_STORAGE_SHARD(bpf_get_smp_processor_id()));
-        if (shard)
-                storage_add(shard, QOS_STORAGE_COST,
-                            overhead_nsec(begin, bpf_ktime_get_ns()) * OVERHEAD_SAMPLE_PERIOD);
+        now = bpf_ktime_get_ns();
+        if (storage_shard_enter(map, bpf_get_smp_processor_id(), now, &shard))
+                storage_add(&shard, QOS_STORAGE_COST, overhead_nsec(begin, now) * OVERHEAD_SAMPLE_PERIOD);
 }
 
 /* The file system of the call. */
@@ -351,7 +398,44 @@ static __always_inline __u32 mount_get(struct storage_mount *m, void *map, __u64
         return (__u32) row;
 }
 
-static __attribute__((noinline)) int call_begin(__u64 frame, __u32 call, const struct super_block *sb) {
+/* The account of the current thread, if the unit is observed with "cpu", too. */
+static __always_inline const struct thread* account_get(struct task_struct *task, __u64 *ret_account) {
+        const struct thread *thread = thread_of(task);
+        __u64 word = thread ? *(const volatile __u64*) &thread->word : 0;
+
+        *ret_account = word & THREAD_BOOK;
+        return *ret_account != 0 && (word & THREAD_STATE) == QOS_STATE_RUNNING ? thread : NULL;
+}
+
+static __always_inline void account_begin(struct task_struct *task, struct storage_thread *t) {
+        __u64 account;
+        const struct thread *thread = account_get(task, &account);
+
+        t->account = thread ? account : 0;
+        if (!thread)
+                return;
+        for (int i = QOS_STATE_RUN_QUEUE; i < QOS_STATES; i++)
+                t->times[i] = thread->times[i];
+}
+
+/* false: not known */
+static __always_inline bool account_end(struct task_struct *task, const struct storage_thread *t, __u64 nsec,
+                                        __u64 *ret_states) {
+        const struct thread *thread;
+        __u64 account;
+
+        if (t->account == 0)
+                return false;
+        thread = account_get(task, &account);
+        if (!thread || account != t->account)
+                return false;
+        storage_divide(t->times, thread->times, nsec, ret_states);
+        return true;
+}
+
+/* sb, dentry: of the file; NULL: not known. verifies: what the kernel has verified is for this call */
+static __attribute__((noinline)) int call_begin(__u64 frame, __u32 call, const struct super_block *sb,
+                                                const struct dentry *dentry, bool verifies) {
         struct task_struct *task = bpf_get_current_task_btf();
         struct storage_thread *t;
         __u64 calls, begin;
@@ -363,13 +447,91 @@ static __attribute__((noinline)) int call_begin(__u64 frame, __u32 call, const s
         begin = overhead_begin_sample(t);
         calls = task_count_calls(task);
         if (!call_is_nested(t, frame, calls)) {
+                if (t->frame != 0 && t->call <= QOS_STORAGE_WRITE)
+                        unseen_record(map, 1);
+                if (verifies)
+                        t->verified = 0;
+                else if (t->verified > 0)
+                        verified_flush(t, map);
+                t->in_request = 0;
                 t->frame = frame;
                 t->begun = calls;
                 t->call = call;
+                t->dentry = (__u64) dentry;
                 mount_set(&t->mount, sb);
+                account_begin(task, t);
                 t->since = bpf_ktime_get_ns();
         }
         storage_record_overhead(map, begin);
+        return 0;
+}
+
+/* ---- calls that took long ----------------------------------------------------------------------------- */
+
+/* What is kept of such a call. */
+struct slow_call {
+        __u64 since;
+        __u64 nsec;
+        __s64 result;
+        __u64 dentry;           /* address; 0: not known */
+        struct storage_states states;
+        __u32 divided;
+        __u32 call;
+        __u32 pid;              /* as in struct storage_thread */
+        __u32 slot;             /* of the unit */
+        bool waited;            /* the current thread has waited for it; false: nothing is known of the
+                                 * thread but its PID */
+};
+
+/* Whether a call of that time is kept for the unit. */
+static __always_inline bool call_is_slow(const struct qos_owner *owner, __u64 nsec) {
+        struct qos_probe_config *config;
+        __u32 slot = owner->slot;
+
+        config = bpf_map_lookup_elem(&probe_configs, &slot);
+        return config && config->generation == owner->generation && config->slow_usec > 0 &&
+               nsec >= config->slow_usec * 1000ULL;
+}
+
+BPF_SUBPROG int slow_record(const struct slow_call *s, const struct storage_mount *m) {
+        struct qos_storage_header *h;
+        union qos_storage_element *e;
+        struct qos_storage_slow *to;
+        __u32 slot;
+        void *map;
+        __u64 i;
+
+        BPF_REQUIRE(s);
+        BPF_REQUIRE(m);
+        slot = s->slot;
+        map = bpf_map_lookup_elem(&storage_maps, &slot);
+        h = map ? storage_header_get(map) : NULL;
+        e = map ? storage_element(map, QOS_STORAGE_SLOW) : NULL;
+        if (!h || !e)
+                return 0;
+        i = __sync_fetch_and_add(&h->slow, 1) % QOS_STORAGE_SLOW_CALLS;
+        BPF_BOUND(i, QOS_STORAGE_SLOW_CALLS);
+        to = &e->slow[i];
+        __sync_lock_test_and_set(&to->at, 0);
+        to->nsec = s->nsec;
+        to->result = s->call <= QOS_STORAGE_WRITE || result_is_error(s->result) ? (__u64) s->result : 0;
+        to->mount = m->super_block != 0 ? mount_identity(&m->key) : 0;
+        to->device = m->super_block != 0 ? *(const __u32*) (m->key.address + 8) : 0;
+        to->call = (__u8) s->call;
+        to->divided = (__u8) s->divided;
+        for (int k = 0; k < QOS_STORAGE_STATES; k++)
+                to->shares[k] = s->divided ? (__u16) (s->states.nsec[k] * 0xffff / (s->nsec | 1)) : 0;
+        to->pid = s->pid;
+        to->thread[0] = to->name[0] = 0;
+        if (s->waited)
+                (void) bpf_get_current_comm(to->thread, sizeof(to->thread));
+        if (s->dentry != 0) {
+                const struct dentry *dentry = (const struct dentry*) s->dentry;
+
+                (void) bpf_probe_read_kernel_str(to->name, sizeof(to->name),
+                                                 BPF_CORE_READ(dentry, d_name.name));
+        }
+        __sync_lock_test_and_set(&to->at, s->since);
         return 0;
 }
 
@@ -381,6 +543,37 @@ static __always_inline void call_record(struct storage_thread *t, void *map, __u
         storage_record(map, bpf_get_smp_processor_id(), now, call, result, nsec);
         if (in_row)
                 mount_record(map, mount_get(&t->mount, map, nsec), now, call, result, nsec);
+}
+
+/* The time of a call by state, and the call itself if it took long. Verified once, as opposed to each place
+ * that ends calls. */
+BPF_SUBPROG int call_divide(struct storage_thread *t, __u64 now, __s64 result) {
+        struct slow_call slow = {};
+        struct storage_shard shard;
+        struct qos_owner owner;
+        __u32 generation = 0;
+        void *map;
+
+        BPF_REQUIRE(t);
+        owner = t->owner;
+        map = storage_map_get(&owner, &generation);
+        if (!map)
+                return 0;
+        slow.since = t->since;
+        slow.nsec = now - t->since;
+        slow.result = result_extend(result);
+        slow.dentry = t->dentry;
+        slow.call = t->call;
+        slow.pid = t->pid;
+        slow.slot = owner.slot;
+        slow.waited = true;
+        slow.divided = account_end(bpf_get_current_task_btf(), t, slow.nsec, slow.states.nsec);
+        if (slow.divided && slow.call < QOS_STORAGE_DIVIDED &&
+            storage_shard_enter(map, bpf_get_smp_processor_id(), now, &shard))
+                storage_record_states(&shard, slow.call, &slow.states);
+        if (call_is_slow(&owner, slow.nsec))
+                slow_record(&slow, &t->mount);
+        return 0;
 }
 
 /* also: another call that this one is at the same time, on another file system; QOS_STORAGE_CALLS: none */
@@ -401,6 +594,7 @@ static __always_inline int call_end_inline(__u64 frame, __u32 also, __s64 result
                 return 0;
         now = bpf_ktime_get_ns();
         call_record(t, map, t->call, result, now, in_row);
+        call_divide(t, now, result);
         if (also < QOS_STORAGE_CALLS) {
                 mount_set(&t->mount, also_sb);
                 call_record(t, map, also, result, now, in_row);
@@ -419,10 +613,10 @@ static __attribute__((noinline)) int call_end_without_row(__u64 frame, __s64 res
 }
 
 /* The call of a thread that is in a unit; others cost one load. */
-#define CALL_BEGIN(context, call, sb)                                                                   \
+#define CALL_BEGIN(context, call, sb, dentry)                                                           \
         do {                                                                                            \
                 preemption_disable();                                                                   \
-                call_begin((__u64) (context), call, sb);                                                \
+                call_begin((__u64) (context), call, sb, dentry, /* verifies= */ false);                 \
                 preemption_enable();                                                                    \
         } while (0)
 
@@ -462,7 +656,7 @@ static __always_inline __s64 call_get_result(void *context) {
         SEC("fentry/" #function)                                                                        \
         int BPF_PROG(storage_##name##_begin, struct file *file) {                                       \
                 if (!task_is_unowned() && inode_is_stored(file->f_inode))                               \
-                        CALL_BEGIN(ctx, call, file->f_inode->i_sb);                                     \
+                        CALL_BEGIN(ctx, call, file->f_inode->i_sb, file->f_path.dentry);                \
                 return 0;                                                                               \
         }
 #define STORAGE_FILE_CALL(name, function, call)                                                         \
@@ -474,14 +668,13 @@ static __always_inline __s64 call_get_result(void *context) {
         SEC("fentry/" #function)                                                                        \
         int storage_##name##_begin(void *ctx) {                                                         \
                 if (!task_is_unowned())                                                                 \
-                        CALL_BEGIN(ctx, call, NULL);                                                    \
+                        CALL_BEGIN(ctx, call, NULL, NULL);                                              \
                 return 0;                                                                               \
         }                                                                                               \
         STORAGE_END_WITHOUT_ROW(name, function)
 
 STORAGE_FILE_CALL(read, vfs_read, QOS_STORAGE_READ)
 STORAGE_FILE_CALL(readv, vfs_readv, QOS_STORAGE_READ)
-STORAGE_FILE_CALL(sendfile, do_splice_direct, QOS_STORAGE_READ)
 STORAGE_FILE_CALL(write, vfs_write, QOS_STORAGE_WRITE)
 STORAGE_FILE_CALL(writev, vfs_writev, QOS_STORAGE_WRITE)
 STORAGE_FILE_CALL(sync, vfs_fsync_range, QOS_STORAGE_SYNC)
@@ -508,10 +701,91 @@ int BPF_PROG(storage_copy_end, struct file *in, __u64 position, struct file *out
         return 0;
 }
 
+/* ---- files to pipes, sockets and other files ---- */
+
+/* Of two files one at least is no pipe. If both are files, the call reads one and writes the other. */
+static __always_inline void splice_begin(void *ctx, const struct file *in, const struct file *out) {
+        const struct file *file = inode_is_stored(in->f_inode) ? in : out;
+
+        if (!inode_is_stored(file->f_inode))
+                return;
+        preemption_disable();
+        call_begin((__u64) ctx, file == in ? QOS_STORAGE_READ : QOS_STORAGE_WRITE, file->f_inode->i_sb,
+                   file->f_path.dentry, /* verifies= */ true);
+        preemption_enable();
+}
+
+static __always_inline void splice_end(void *ctx, const struct file *in, const struct file *out) {
+        bool copy = inode_is_stored(in->f_inode) && inode_is_stored(out->f_inode);
+
+        CALL_END(ctx, copy ? QOS_STORAGE_WRITE : QOS_STORAGE_CALLS, copy ? out->f_inode->i_sb : NULL);
+}
+
+SEC("fentry/do_splice_direct")
+int BPF_PROG(storage_sendfile_begin, struct file *in, __u64 *position, struct file *out) {
+        if (!task_is_unowned())
+                splice_begin(ctx, in, out);
+        return 0;
+}
+
+SEC("fexit/do_splice_direct")
+int BPF_PROG(storage_sendfile_end, struct file *in, __u64 *position, struct file *out) {
+        splice_end(ctx, in, out);
+        return 0;
+}
+
+SEC("fentry/do_splice")
+int BPF_PROG(storage_splice_begin, struct file *in, __u64 *position, struct file *out) {
+        if (!task_is_unowned())
+                splice_begin(ctx, in, out);
+        return 0;
+}
+
+SEC("fexit/do_splice")
+int BPF_PROG(storage_splice_end, struct file *in, __u64 *position, struct file *out) {
+        splice_end(ctx, in, out);
+        return 0;
+}
+
+/* Within splice(2) it is a part of that call; sendfile(2) to a pipe is this function alone. */
+SEC("fentry/splice_file_to_pipe")
+int BPF_PROG(storage_pipe_begin, struct file *in) {
+        if (!task_is_unowned())
+                splice_begin(ctx, in, in);
+        return 0;
+}
+STORAGE_END(pipe, splice_file_to_pipe)
+
+/* ---- reads and writes of the kernel for a thread: execve(2), core dumps ---- */
+
+SEC("fentry/__kernel_read")
+int BPF_PROG(storage_kernel_read_begin, struct file *file) {
+        if (!task_is_unowned() && inode_is_stored(file->f_inode)) {
+                preemption_disable();
+                call_begin((__u64) ctx, QOS_STORAGE_READ, file->f_inode->i_sb, file->f_path.dentry,
+                           /* verifies= */ true);
+                preemption_enable();
+        }
+        return 0;
+}
+STORAGE_END(kernel_read, __kernel_read)
+
+SEC("fentry/__kernel_write_iter")
+int BPF_PROG(storage_kernel_write_begin, struct file *file) {
+        if (!task_is_unowned() && inode_is_stored(file->f_inode)) {
+                preemption_disable();
+                call_begin((__u64) ctx, QOS_STORAGE_WRITE, file->f_inode->i_sb, file->f_path.dentry,
+                           /* verifies= */ true);
+                preemption_enable();
+        }
+        return 0;
+}
+STORAGE_END(kernel_write, __kernel_write_iter)
+
 SEC("fentry/notify_change")
 int BPF_PROG(storage_change_begin, void *idmap, struct dentry *dentry) {
         if (!task_is_unowned())
-                CALL_BEGIN(ctx, QOS_STORAGE_CHANGE, dentry->d_sb);
+                CALL_BEGIN(ctx, QOS_STORAGE_CHANGE, dentry->d_sb, dentry);
         return 0;
 }
 STORAGE_END(change, notify_change)
@@ -520,7 +794,7 @@ STORAGE_END(change, notify_change)
 SEC("fentry/vfs_getattr_nosec")
 int BPF_PROG(storage_fstat_begin, const struct path *path) {
         if (!task_is_unowned() && inode_is_stored(path->dentry->d_inode))
-                CALL_BEGIN(ctx, QOS_STORAGE_LOOKUP, NULL);
+                CALL_BEGIN(ctx, QOS_STORAGE_LOOKUP, NULL, path->dentry);
         return 0;
 }
 STORAGE_END_WITHOUT_ROW(fstat, vfs_getattr_nosec)
@@ -529,7 +803,7 @@ STORAGE_END_WITHOUT_ROW(fstat, vfs_getattr_nosec)
 SEC("fentry/do_filp_open")
 int storage_open_begin(void *ctx) {
         if (!task_is_unowned())
-                CALL_BEGIN(ctx, QOS_STORAGE_OPEN, NULL);
+                CALL_BEGIN(ctx, QOS_STORAGE_OPEN, NULL, NULL);
         return 0;
 }
 
@@ -552,6 +826,7 @@ int storage_open_end(void *ctx) {
                         t->frame = 0; /* a device, a pipe */
                 else {
                         mount_set(&t->mount, BPF_CORE_READ(file, f_inode, i_sb));
+                        t->dentry = (__u64) BPF_CORE_READ(file, f_path.dentry);
                         if (BPF_CORE_READ(file, f_mode) & FMODE_CREATED)
                                 also = QOS_STORAGE_CREATE;
                 }
@@ -568,8 +843,10 @@ int storage_open_end(void *ctx) {
 #define RING_READS (1ULL << 1 | 1ULL << 4 | 1ULL << 22 | 1ULL << 49 | 1ULL << 58)
 #define RING_WRITES (1ULL << 2 | 1ULL << 5 | 1ULL << 23 | 1ULL << 59)
 
-static __attribute__((noinline)) int request_begin(__u64 address, __u32 call) {
+/* file: may not be known yet */
+static __attribute__((noinline)) int request_begin(__u64 address, __u32 call, const struct file *file) {
         struct storage_request request = {};
+        struct storage_thread *t;
         void *map;
 
         if (!group_owner(bpf_get_current_task_btf()->cgroups->dfl_cgrp, &request.owner))
@@ -577,7 +854,13 @@ static __attribute__((noinline)) int request_begin(__u64 address, __u32 call) {
         map = storage_map_get(&request.owner, &request.generation);
         if (!map)
                 return 0;
+        t = bpf_task_storage_get(&storage_threads, bpf_get_current_task_btf(), 0, 0);
+        if (t) {
+                t->request_file = (__u64) file;
+                t->in_request = 0;
+        }
         request.call = call;
+        request.pid = t ? t->pid : 0;
         request.since = bpf_ktime_get_ns();
         (void) bpf_map_update_elem(&storage_requests, &address, &request, BPF_ANY);
         return 0;
@@ -602,6 +885,19 @@ static __attribute__((noinline)) int request_end(__u64 address, const struct fil
                 mount_set(&request->mount, BPF_CORE_READ(inode, i_sb));
                 storage_record(map, bpf_get_smp_processor_id(), now, request->call, result, nsec);
                 mount_record(map, mount_get(&request->mount, map, nsec), now, request->call, result, nsec);
+                if (call_is_slow(&request->owner, nsec)) {
+                        struct slow_call slow = {
+                                .since = request->since,
+                                .nsec = nsec,
+                                .result = result_extend(result),
+                                .dentry = (__u64) BPF_CORE_READ(file, f_path.dentry),
+                                .call = request->call,
+                                .pid = request->pid,
+                                .slot = request->owner.slot,
+                        };
+
+                        slow_record(&slow, &request->mount);
+                }
         }
         (void) bpf_map_delete_elem(&storage_requests, &address);
         return 0;
@@ -617,7 +913,8 @@ int BPF_PROG(storage_ring_submit, struct io_kiocb *request) {
         if (!(operation & (RING_READS | RING_WRITES)))
                 return 0;
         preemption_disable();
-        request_begin((__u64) request, operation & RING_READS ? QOS_STORAGE_READ : QOS_STORAGE_WRITE);
+        request_begin((__u64) request, operation & RING_READS ? QOS_STORAGE_READ : QOS_STORAGE_WRITE,
+                      request->file);
         preemption_enable();
         return 0;
 }
@@ -640,7 +937,7 @@ int storage_ring_complete(__u64 *ctx) {
         int BPF_PROG(storage_##name##_submit, struct kiocb *kiocb) {                                    \
                 if (!task_is_unowned()) {                                                               \
                         preemption_disable();                                                           \
-                        request_begin((__u64) kiocb, call);                                             \
+                        request_begin((__u64) kiocb, call, kiocb->ki_filp);                             \
                         preemption_enable();                                                            \
                 }                                                                                       \
                 return 0;                                                                               \
@@ -661,11 +958,9 @@ int BPF_PROG(storage_aio_complete, struct kiocb *kiocb, __s64 result) {
 
 /* Task storage of the current thread, if it is in a unit with the probe, and the counters of its map.
  * Programs that run under locks of the page cache do not create any: those at calls do, and the iterator. */
-static __always_inline struct storage_thread* current_get_counts(struct qos_storage_counts **ret) {
+static __always_inline struct storage_thread* current_get_shard(struct storage_shard *ret) {
         struct storage_thread *t = bpf_task_storage_get(&storage_threads, bpf_get_current_task_btf(), 0, 0);
-        struct qos_storage_header *h;
         __u32 generation = 0;
-        __u64 epoch;
         void *map;
 
         if (!t || t->owner.generation == 0 || t->loaded_at != loaded_at)
@@ -673,14 +968,7 @@ static __always_inline struct storage_thread* current_get_counts(struct qos_stor
         map = storage_map_get(&t->owner, &generation);
         if (!map || generation != t->generation)
                 return NULL;
-        h = storage_header_get(map);
-        *ret = storage_counts_get(map, QOS_STORAGE_SHARD(bpf_get_smp_processor_id()));
-        if (!h || !*ret)
-                return NULL;
-        epoch = bpf_ktime_get_ns() / QOS_EPOCH_NSEC;
-        if (epoch > *(volatile __u64*) &h->epoch)
-                storage_roll_due(map, h, epoch);
-        return t;
+        return storage_shard_enter(map, bpf_get_smp_processor_id(), bpf_ktime_get_ns(), ret) ? t : NULL;
 }
 
 /* A folio of several pages has its order behind the flags of its first page. */
@@ -694,17 +982,34 @@ static __always_inline __u64 folio_count_pages(const void *folio) {
         return 1ULL << (order & 31);
 }
 
+/* Pages added for a lookup of pages up to last: those behind. The kernel reports the lookup once it has
+ * added what is missing. */
+static __always_inline __u64 pages_ahead(const struct storage_thread *t, __u64 mapping, __u64 last) {
+        __u64 ahead = t->added_end - t->added_first;
+
+        if (t->added_mapping != mapping || t->added_pages == 0 || t->added_end <= last + 1)
+                return 0;
+        if (t->added_first <= last)
+                ahead = t->added_end - last - 1;
+        return ahead < t->added_pages ? ahead : t->added_pages;
+}
+
 /* Pages first to last, of a file that may end before. A read looks up all that is left of it again when it
  * goes on behind some pages. */
 static __attribute__((noinline)) int pages_look_up(__u64 mapping, __u64 first, __u64 last) {
         __u64 calls = task_count_calls(bpf_get_current_task_btf());
-        struct qos_storage_counts *shard = NULL;
-        struct storage_thread *t = current_get_counts(&shard);
+        struct storage_shard shard;
+        struct storage_thread *t = current_get_shard(&shard);
+        __u64 ahead;
 
-        if (!t || !shard || last < first)
+        if (!t || last < first)
                 return 0;
         if (t->mapping != mapping || t->last_page != last || t->lookup_calls != calls || first <= t->page)
-                storage_add(shard, QOS_STORAGE_PAGES_LOOKED_UP, last - first + 1);
+                storage_count(&shard, QOS_STORAGE_PAGES_LOOKED_UP, last - first + 1);
+        ahead = pages_ahead(t, mapping, last);
+        if (ahead > 0)
+                storage_count(&shard, QOS_STORAGE_PAGES_AHEAD, ahead);
+        t->added_pages = 0;
         t->mapping = mapping;
         t->page = first;
         t->last_page = last;
@@ -727,16 +1032,45 @@ int BPF_PROG(storage_pages_look_up, struct address_space *mapping, __u64 first, 
         return 0;
 }
 
-static __attribute__((noinline)) int folio_record(__u64 folio, __u64 pages, int dirtied) {
-        struct qos_storage_counts *shard = NULL;
-        struct storage_thread *t = current_get_counts(&shard);
+/* Pages that are added: of a fault, all but that page are read ahead, of a read that is known later. */
+static __always_inline void pages_added(struct storage_thread *t, const struct storage_shard *shard,
+                                        const struct folio *folio, __u64 pages) {
+        struct task_struct *task = bpf_get_current_task_btf();
+        __u64 mapping = (__u64) BPF_CORE_READ(folio, mapping), first = BPF_CORE_READ(folio, index);
 
-        if (!t || !shard)
+        if (t->fault_is_open && t->fault_mapping == mapping &&
+            t->faults == task->min_flt + task->maj_flt + 1) {
+                pages -= t->fault_page - first < pages;
+                if (pages > 0)
+                        storage_count(shard, QOS_STORAGE_PAGES_AHEAD, pages);
+                return;
+        }
+        if (t->added_mapping != mapping || t->added_pages == 0) {
+                t->added_mapping = mapping;
+                t->added_first = first;
+                t->added_end = t->added_pages = 0;
+        }
+        if (first < t->added_first)
+                t->added_first = first;
+        if (first + pages > t->added_end)
+                t->added_end = first + pages;
+        t->added_pages += pages;
+}
+
+static __attribute__((noinline)) int folio_record(__u64 folio, __u64 pages, int dirtied) {
+        struct storage_shard shard;
+        struct storage_thread *t = current_get_shard(&shard);
+
+        if (!t)
                 return 0;
-        storage_add(shard, dirtied ? QOS_STORAGE_PAGES_DIRTIED : QOS_STORAGE_PAGES_ADDED, pages);
+        storage_count(&shard, dirtied ? QOS_STORAGE_PAGES_DIRTIED : QOS_STORAGE_PAGES_ADDED, pages);
         /* A write makes a page, and then it is dirty */
-        if (dirtied && t->added == folio)
-                storage_add(shard, QOS_STORAGE_PAGES_CREATED, pages);
+        if (dirtied && t->added == folio) {
+                storage_count(&shard, QOS_STORAGE_PAGES_CREATED, pages);
+                t->added_pages -= t->added_pages < pages ? t->added_pages : pages;
+        }
+        if (!dirtied)
+                pages_added(t, &shard, (const struct folio*) folio, pages);
         t->added = dirtied ? 0 : folio;
         return 0;
 }
@@ -764,33 +1098,79 @@ int BPF_PROG(storage_pages_dirty, void *folio) {
 /* ---- mapped files ------------------------------------------------------------------------------------- */
 
 /* Pages around that of a fault are mapped if they are in the page cache. If that one is not, it is read: the
- * same fault. */
-static __attribute__((noinline)) int fault_record(void) {
+ * same fault. mapping, page: of the one that is read. */
+static __attribute__((noinline)) int fault_record(__u64 mapping, __u64 page) {
         struct task_struct *task = bpf_get_current_task_btf();
-        struct qos_storage_counts *shard = NULL;
-        struct storage_thread *t = current_get_counts(&shard);
+        struct storage_shard shard;
+        struct storage_thread *t = current_get_shard(&shard);
         __u64 faults = task->min_flt + task->maj_flt + 1;
 
-        if (!t || !shard || t->faults == faults)
+        if (!t)
                 return 0;
-        fault_settle(task, t, shard);
+        t->fault_mapping = mapping;
+        t->fault_page = page;
+        if (t->faults == faults)
+                return 0;
+        fault_settle(task, t, &shard);
         t->faults = faults;
         t->major_faults = task->maj_flt;
         t->fault_is_open = 1;
-        storage_add(shard, QOS_STORAGE_FAULTS, 1);
+        storage_count(&shard, QOS_STORAGE_FAULTS, 1);
         return 0;
 }
 
-#define STORAGE_FAULT(name, tracepoint)                                                                 \
-        SEC("tp_btf/" #tracepoint)                                                                      \
-        int storage_##name(void *ctx) {                                                                 \
-                if (!task_is_unowned()) {                                                               \
-                        preemption_disable();                                                           \
-                        fault_record();                                                                 \
-                        preemption_enable();                                                            \
-                }                                                                                       \
-                return 0;                                                                               \
+SEC("tp_btf/mm_filemap_fault")
+int BPF_PROG(storage_fault, struct address_space *mapping, __u64 page) {
+        if (!task_is_unowned()) {
+                preemption_disable();
+                fault_record((__u64) mapping, page);
+                preemption_enable();
         }
+        return 0;
+}
 
-STORAGE_FAULT(fault, mm_filemap_fault)
-STORAGE_FAULT(map_pages, mm_filemap_map_pages)
+SEC("tp_btf/mm_filemap_map_pages")
+int storage_map_pages(void *ctx) {
+        if (!task_is_unowned()) {
+                preemption_disable();
+                fault_record(0, 0);
+                preemption_enable();
+        }
+        return 0;
+}
+
+/* ---- what no program sees ----------------------------------------------------------------------------- */
+
+/* The kernel begins to read or write in whatever way. Within a call that is known, or for a request of
+ * io_uring or libaio that is, it is not another one: a request that is tried again is on the same file, and
+ * what a file system requests of the one below it follows. */
+static __attribute__((noinline)) int verify_record(const struct file *file) {
+        struct task_struct *task = bpf_get_current_task_btf();
+        struct storage_thread *t;
+        __u64 now;
+        void *map;
+
+        t = storage_thread_get(task, &map, /* begun= */ false);
+        if (!t || (t->frame != 0 && t->begun == task_count_calls(task)))
+                return 0;
+        if (t->request_file == (__u64) file)
+                t->in_request = 1;
+        if (t->in_request)
+                return 0;
+        now = bpf_ktime_get_ns();
+        if (t->verified >= 2 || now > t->verified_at + VERIFIED_NSEC_MAX)
+                verified_flush(t, map);
+        t->verified_at = now;
+        __sync_fetch_and_add(&t->verified, 1);
+        return 0;
+}
+
+SEC("fentry/rw_verify_area")
+int BPF_PROG(storage_verify, int operation, struct file *file) {
+        if (!task_is_unowned() && inode_is_stored(file->f_inode)) {
+                preemption_disable();
+                verify_record(file);
+                preemption_enable();
+        }
+        return 0;
+}

@@ -13,6 +13,7 @@ void config_set_defaults(Config *c) {
                 .units_per_uid_max = 32,
                 .interval_min_usec = 100 * USEC_PER_MSEC,
                 .minimum_samples = 5,
+                .slow_operation_nsec = 10 * NSEC_PER_MSEC,
         };
 }
 
@@ -112,6 +113,17 @@ static const char* set_minimum_samples(void *data, const char *value) {
         return parse_number(value, 5, 100000, &c->minimum_samples) < 0 ? "a number from 5 to 100000" : NULL;
 }
 
+static const char* set_slow_operation(void *data, const char *value) {
+        Config *c = data;
+        uint64_t nsec;
+
+        if (parse_time(value, &nsec) < 0 ||
+            (nsec != 0 && (nsec < 100 * NSEC_PER_USEC || nsec > 3600 * NSEC_PER_SEC)))
+                return "a time from 100us to 1h, or 0";
+        c->slow_operation_nsec = nsec;
+        return NULL;
+}
+
 #define SETTING(name, set, field) CONF_SETTING(name, set, Config, field)
 
 static const ConfSetting settings[] = {
@@ -125,6 +137,7 @@ static const ConfSetting settings[] = {
         SETTING("UnitsPerUserMax",       set_units_per_uid,   units_per_uid_max),
         SETTING("IntervalMinSec",        set_interval_min,    interval_min_usec),
         SETTING("MinimumSamples",        set_minimum_samples, minimum_samples),
+        SETTING("SlowOperation",         set_slow_operation,  slow_operation_nsec),
 };
 
 int config_load(const char *root, Config *ret) {

@@ -21,6 +21,8 @@ typedef struct Config {
                                                  * 100ms */
         unsigned minimum_samples;               /* MinimumSamples=: minimum of n * min(q, 1-q) for a quantile
                                                  * to be shown, default 5, at least 5 */
+        uint64_t slow_operation_nsec;           /* SlowOperation=: time from which on a call on a file is
+                                                 * kept, default 10ms; 0: none is */
 } Config;
 
 void config_set_defaults(Config *c);

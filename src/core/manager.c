@@ -232,6 +232,9 @@ int manager_reload(Manager *m) {
         r = config_load("", &m->config);
         if (r < 0)
                 return log_error_errno(r, "Failed to read the configuration, keeping the previous one: %m");
+        FOREACH_UNIT(u, m)
+                if (u->storage.map)
+                        unit_update_probe_config(u);
         log_info("Configuration reloaded.");
         auto_attach_update(m->auto_attach);
         return 0;

@@ -11,6 +11,10 @@ static StorageCalls calls_get(const ReadingContext *c, const MountReading *row, 
         return (StorageCalls) { row->value.counts.count[i], row->value.counts.errors[i] };
 }
 
+void mount_format_device(uint32_t device, char *ret) {
+        (void) snprintf(ret, MOUNT_DEVICE_MAX, "%u:%u", device >> 20, device & ((1U << 20) - 1));
+}
+
 void mount_fill(const ReadingContext *c, const MountReading *row, Mount *ret) {
         uint32_t device = mount_reading_get_device(row);
 
@@ -19,8 +23,7 @@ void mount_fill(const ReadingContext *c, const MountReading *row, Mount *ret) {
                 .changes = calls_get(c, row, QOS_MOUNT_CHANGE, QOS_STORAGE_CHANGE),
         };
         if (device != 0) {
-                (void) snprintf(ret->device, sizeof(ret->device), "%u:%u", device >> 20,
-                                device & ((1U << 20) - 1));
+                mount_format_device(device, ret->device);
                 memcpy(ret->type, row->type, sizeof(ret->type));
         }
         for (enum qos_storage_call call = 0; call < QOS_MOUNT_TIMED; call++) {

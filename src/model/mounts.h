@@ -8,6 +8,9 @@
 #include "snapshot-fill.h"
 #include "storage-mounts.h"
 
+/* "8:1", from the kernel's internal encoding. ret: MOUNT_DEVICE_MAX */
+void mount_format_device(uint32_t device, char *ret);
+
 /* Of a row that has no name yet. */
 void mount_fill(const ReadingContext *c, const MountReading *row, Mount *ret);
 

@@ -370,13 +370,18 @@ void storage_metrics_fill(const ReadingContext *c, const StorageReading *reading
                         storage_get_latency(reading, call, c->minimum_samples, &ret->timed[call].latency);
                 if (call <= QOS_STORAGE_WRITE)
                         ret->bytes[call] = sums[QOS_STORAGE_BYTES_READ + call];
+                if (call < QOS_STORAGE_DIVIDED)
+                        storage_get_shares(reading, call, ret->shares[call]);
         }
+        if (is_measured(c->measured, MEASURED_STORAGE_UNSEEN))
+                ret->unseen = sums[QOS_STORAGE_UNSEEN];
         if (is_measured(c->measured, MEASURED_STORAGE_CACHE)) {
                 uint64_t looked_up = sums[QOS_STORAGE_PAGES_LOOKED_UP],
                          added = sums[QOS_STORAGE_PAGES_ADDED];
 
                 ret->cache.looked_up = looked_up;
                 ret->cache.read_in = added - MIN(added, sums[QOS_STORAGE_PAGES_CREATED]);
+                ret->cache.read_ahead = MIN(ret->cache.read_in, sums[QOS_STORAGE_PAGES_AHEAD]);
                 if (looked_up > 0)
                         ret->cache.hit_ratio = (double) (looked_up - MIN(looked_up, ret->cache.read_in)) /
                                                (double) looked_up;
@@ -393,4 +398,22 @@ void storage_metrics_fill(const ReadingContext *c, const StorageReading *reading
         ret->counted.writes = sums[QOS_STORAGE_CALLS_WRITE];
         ret->counted.read_bytes = sums[QOS_STORAGE_CALLS_BYTES_READ];
         ret->counted.write_bytes = sums[QOS_STORAGE_CALLS_BYTES_WRITTEN];
+}
+
+/* Part of a window by which the times of two probes may differ. */
+#define COVERED_SLACK 100
+
+void amplification_fill(const Block *block, uint64_t block_covered, Storage *storage) {
+        uint64_t covered = MAX(block_covered, storage->covered);
+
+        /* Attached at different times */
+        if (covered - MIN(block_covered, storage->covered) > covered / COVERED_SLACK)
+                return;
+        for (unsigned call = 0; call <= QOS_STORAGE_WRITE; call++) {
+                uint64_t device = block->counts.bytes[call == QOS_STORAGE_READ ? QOS_BLOCK_READS :
+                                                      QOS_BLOCK_WRITES];
+
+                if (device != ABSENT && storage->bytes[call] != ABSENT && storage->bytes[call] > 0)
+                        storage->amplification[call] = (double) device / (double) storage->bytes[call];
+        }
 }

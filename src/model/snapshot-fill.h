@@ -39,6 +39,7 @@ typedef enum Measured {
         MEASURED_STORAGE_CACHE,         /* lookups in the page cache, and pages read into it */
         MEASURED_STORAGE_DIRTIED,
         MEASURED_STORAGE_MAPPED,        /* faults on mapped files */
+        MEASURED_STORAGE_UNSEEN,
         MEASURED_STORAGE_CALLS,         /* the first of enum qos_storage_call */
         _MEASURED_STORAGE_LAST = MEASURED_STORAGE_CALLS + QOS_STORAGE_CALLS - 1,
         _MEASURED_MAX,
@@ -107,6 +108,9 @@ void contention_metrics_fill(const ReadingContext *c, const ContentionReading *r
 
 void storage_set_absent(Metrics *ret);
 void storage_metrics_fill(const ReadingContext *c, const StorageReading *reading, Storage *ret);
+
+/* Requires calls and block I/O. */
+void amplification_fill(const Block *block, uint64_t block_covered, Storage *storage);
 
 /* Run time of the programs, ns. */
 uint64_t contention_get_cost(const ContentionReading *reading);

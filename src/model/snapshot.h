@@ -236,6 +236,9 @@ typedef struct Storage {
         uint64_t covered;               /* ns of the window in which the unit had a storage map */
         StorageTimedCalls timed[QOS_STORAGE_TIMED]; /* by enum qos_storage_call */
         uint64_t bytes[QOS_STORAGE_WRITE + 1];      /* read, written */
+        double shares[QOS_STORAGE_DIVIDED][QOS_STATES]; /* of the time of these calls, by enum qos_state; NaN
+                                                         * if there are none */
+        uint64_t unseen;                /* reads and writes that began and are in no count */
         uint64_t in_flight;             /* calls that have not returned */
         uint64_t oldest_in_flight;      /* ns; absent if there are none */
         StorageCalls calls[QOS_STORAGE_CALLS - QOS_STORAGE_TIMED]; /* all others */
@@ -244,12 +247,14 @@ typedef struct Storage {
                 uint64_t read_bytes, write_bytes;
         } counted;
         struct {
-                uint64_t looked_up, read_in, dirtied; /* pages */
+                uint64_t looked_up, read_in, read_ahead, dirtied; /* pages */
                 double hit_ratio;       /* of the pages looked up, those that were not read in */
         } cache;
         struct {
                 uint64_t faults, major_faults;
         } mapped;
+        double amplification[QOS_STORAGE_WRITE + 1]; /* bytes read from and written to block devices, for
+                                                      * each byte of these calls; NaN: not known */
 } Storage;
 
 /* Base of the offsets in the metric table. */

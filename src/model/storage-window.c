@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
+#include <math.h>
+
 #include "storage-window.h"
 #include "util.h"
 #include "window.h"
@@ -19,19 +21,37 @@ static void counts_add(StorageCounts *counts, const StorageCounts *other, int ti
                 to[i] += (uint64_t) times * from[i];
 }
 
-/* Current counters of all CPUs. Bins first: what is in a bin is in the sums already. */
-static void source_read_live(const StorageSource *s, StorageCounts *ret) {
+static uint64_t carried_load(const __u32 *low, const __u32 *carry) {
+        return __atomic_load_n(low, __ATOMIC_ACQUIRE) +
+                ((uint64_t) __atomic_load_n(carry, __ATOMIC_RELAXED) << 32);
+}
+
+/* The times by state in units of checkpoints. */
+typedef uint32_t RoundedStates[QOS_STORAGE_SUMS - QOS_STORAGE_STATE];
+
+/* Current counters of all CPUs. Bins first: what is in a bin is in the sums already. ret_rounded: may be
+ * NULL */
+static void source_read_live(const StorageSource *s, StorageCounts *ret, RoundedStates *ret_rounded) {
         *ret = (StorageCounts) {};
+        if (ret_rounded)
+                memset(ret_rounded, 0, sizeof(*ret_rounded));
         for (unsigned cpu = 0; cpu < s->map->header.cpus; cpu++) {
                 const struct qos_storage_counts *shard = &s->map[QOS_STORAGE_SHARD(cpu)].counts,
                         *carry = &s->map[QOS_STORAGE_SHARD(cpu) + 1].counts;
 
                 for (unsigned i = 0; i < QOS_STORAGE_BINS; i++)
-                        ret->bins[i] += __atomic_load_n(&shard->bins[i], __ATOMIC_ACQUIRE) +
-                                        ((uint64_t) __atomic_load_n(&carry->bins[i], __ATOMIC_RELAXED)
-                                         << 32);
-                for (unsigned i = 0; i < QOS_STORAGE_SUMS; i++)
+                        ret->bins[i] += carried_load(&shard->bins[i], &carry->bins[i]);
+                for (unsigned i = 0; i < QOS_STORAGE_WIDE; i++)
                         ret->sums[i] += __atomic_load_n(&shard->sums[i], __ATOMIC_RELAXED);
+                for (unsigned i = QOS_STORAGE_WIDE; i < QOS_STORAGE_SUMS; i++) {
+                        uint64_t word = carried_load(&shard->counts[i - QOS_STORAGE_WIDE],
+                                                     &carry->counts[i - QOS_STORAGE_WIDE]);
+
+                        ret->sums[i] += word;
+                        if (ret_rounded && i >= QOS_STORAGE_STATE)
+                                (*ret_rounded)[i - QOS_STORAGE_STATE] +=
+                                        (uint32_t) (word >> QOS_STORAGE_STATE_SHIFT);
+                }
         }
 }
 
@@ -41,13 +61,14 @@ void storage_counts_add(StorageCounts *counts, const StorageSource *source, int 
         assert(counts);
         assert(source);
 
-        source_read_live(source, &live);
+        source_read_live(source, &live, NULL);
         counts_add(counts, &live, times);
 }
 
-/* Subtracts the checkpoint at a boundary of the level. -ENOENT: no checkpoint. */
+/* Subtracts the checkpoint at a boundary of the level. rounded: the times by state of counts. -ENOENT: no
+ * checkpoint. */
 static int checkpoint_subtract(const StorageSource *s, unsigned level, uint64_t boundary,
-                               StorageCounts *counts) {
+                               const RoundedStates *rounded, StorageCounts *counts) {
         for (unsigned i = 0; i < QOS_LEVEL_CHECKPOINTS(level); i++) {
                 const struct qos_storage_counts *c =
                         &s->map[QOS_STORAGE_CHECKPOINT + QOS_LEVEL_FIRST_CHECKPOINT(level) + i].counts;
@@ -59,8 +80,17 @@ static int checkpoint_subtract(const StorageSource *s, unsigned level, uint64_t 
                 if (boundary < first || boundary > last)
                         continue;
 
-                for (unsigned k = 0; k < QOS_STORAGE_SUMS; k++)
+                for (unsigned k = 0; k < QOS_STORAGE_WIDE; k++)
                         result.sums[k] = counts->sums[k] - __atomic_load_n(&c->sums[k], __ATOMIC_RELAXED);
+                for (unsigned k = QOS_STORAGE_WIDE; k < QOS_STORAGE_SUMS; k++) {
+                        uint32_t n = __atomic_load_n(&c->counts[k - QOS_STORAGE_WIDE], __ATOMIC_RELAXED);
+
+                        if (k < QOS_STORAGE_STATE)
+                                result.sums[k] = (uint32_t) ((uint32_t) counts->sums[k] - n);
+                        else
+                                result.sums[k] = (uint64_t) ((*rounded)[k - QOS_STORAGE_STATE] - n)
+                                                 << QOS_STORAGE_STATE_SHIFT;
+                }
                 for (unsigned k = 0; k < QOS_STORAGE_BINS; k++)
                         result.bins[k] = (uint32_t) ((uint32_t) counts->bins[k] -
                                                      __atomic_load_n(&c->bins[k], __ATOMIC_RELAXED));
@@ -96,10 +126,12 @@ static int source_read(const StorageSource *s, unsigned level, uint64_t boundary
                 bool quiet = load(&s->map->header.epoch) / QOS_LEVEL_EPOCHS(level) < boundary &&
                              __atomic_load_n(&s->map->header.rolling, __ATOMIC_ACQUIRE) == 0;
                 StorageCounts counts;
+                RoundedStates rounded;
 
-                source_read_live(s, live);
+                source_read_live(s, live, &rounded);
                 counts = *live;
-                if (boundary * step <= s->since || checkpoint_subtract(s, level, boundary, &counts) >= 0) {
+                if (boundary * step <= s->since ||
+                    checkpoint_subtract(s, level, boundary, &rounded, &counts) >= 0) {
                         counts_add(&ret->counts, &counts, 1);
                         peaks_read(s, level, MAX(boundary, s->since / step), now / step, ret->maxima);
                         return 0;
@@ -159,7 +191,7 @@ int storage_read(const StorageSources *sources, uint64_t now, uint64_t window, S
                 StorageReading *all = window == WINDOW_TOTAL ? ret : ret_total;
 
                 if (total) {
-                        source_read_live(s, &live);
+                        source_read_live(s, &live, NULL);
                         counts_add(&ret->counts, &live, 1);
                         if (window != WINDOW_TOTAL)
                                 peaks_read(s, level, MAX(sources->since, s->since) / step, now / step,
@@ -203,4 +235,41 @@ void storage_get_latency(const StorageReading *reading, enum qos_storage_call ca
         memcpy(bins.count, reading->counts.bins + call * HISTOGRAM_COARSE_BINS,
                HISTOGRAM_COARSE_BINS * sizeof(uint64_t));
         window_bins_get_distribution(&bins, minimum_samples, ret);
+}
+
+enum qos_state storage_state_to_thread_state(enum qos_storage_state state) {
+        static const enum qos_state states[QOS_STORAGE_STATES] = {
+                [QOS_STORAGE_RUNNING]   = QOS_STATE_RUNNING,
+                [QOS_STORAGE_RUN_QUEUE] = QOS_STATE_RUN_QUEUE,
+                [QOS_STORAGE_THROTTLED] = QOS_STATE_THROTTLED,
+                [QOS_STORAGE_LOCK]      = QOS_STATE_LOCK,
+                [QOS_STORAGE_DISK]      = QOS_STATE_DISK,
+                [QOS_STORAGE_SOCKET]    = QOS_STATE_SOCKET,
+                [QOS_STORAGE_PIPE]      = QOS_STATE_PIPE,
+                [QOS_STORAGE_SLEEP]     = QOS_STATE_SLEEP,
+                [QOS_STORAGE_MEMORY]    = QOS_STATE_MEMORY,
+                [QOS_STORAGE_STOPPED]   = QOS_STATE_STOPPED,
+                [QOS_STORAGE_OTHER]     = QOS_STATE_OTHER,
+        };
+
+        assert(state < QOS_STORAGE_STATES);
+
+        return states[state];
+}
+
+void storage_get_shares(const StorageReading *reading, enum qos_storage_call call, double *ret) {
+        const uint64_t *sums;
+        uint64_t all = 0;
+
+        assert(call < QOS_STORAGE_DIVIDED);
+
+        sums = reading->counts.sums + QOS_STORAGE_STATE + call * QOS_STORAGE_STATES;
+        /* Beyond that, the units of checkpoints may have overflowed */
+        if (reading->counts.sums[QOS_STORAGE_NSEC + call] < UINT64_C(1) << (32 + QOS_STORAGE_STATE_SHIFT))
+                for (unsigned i = 0; i < QOS_STORAGE_STATES; i++)
+                        all += sums[i];
+        for (unsigned i = 0; i < QOS_STATES; i++)
+                ret[i] = all > 0 ? 0 : NAN;
+        for (unsigned i = 0; i < QOS_STORAGE_STATES && all > 0; i++)
+                ret[storage_state_to_thread_state(i)] = (double) sums[i] / (double) all;
 }

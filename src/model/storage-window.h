@@ -49,5 +49,11 @@ int storage_read(const StorageSources *sources, uint64_t now, uint64_t window, S
 /* Adds the current counters of a map, times 1 or -1. */
 void storage_counts_add(StorageCounts *counts, const StorageSource *source, int times);
 
+enum qos_state storage_state_to_thread_state(enum qos_storage_state state);
+
+/* Part of the time of these calls in each state, together 1; NaN if it is not known. ret: QOS_STATES of
+ * them, by enum qos_state. call: READ, WRITE or SYNC */
+void storage_get_shares(const StorageReading *reading, enum qos_storage_call call, double *ret);
+
 void storage_get_latency(const StorageReading *reading, enum qos_storage_call call, unsigned minimum_samples,
                          Distribution *ret);

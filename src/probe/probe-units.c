@@ -13,13 +13,14 @@
 
 /* ---- OpenSSL's library -------------------------------------------------------------------------------- */
 
-void probe_set_config(Probe *p, unsigned slot, uint32_t generation, ProbeMask probes) {
+void probe_set_config(Probe *p, unsigned slot, uint32_t generation, ProbeMask probes, uint32_t slow_usec) {
         struct qos_probe_config watch = {
                 .generation = generation,
                 .probes = (probes & PROBE_TLS ? QOS_PROBE_CONFIG_TLS : 0) |
                           (probes & PROBE_MEMORY ? QOS_PROBE_CONFIG_MEMORY : 0) |
                           (probes & PROBE_BLOCK ? QOS_PROBE_CONFIG_BLOCK : 0) |
                           (probes & PROBE_STORAGE ? QOS_PROBE_CONFIG_STORAGE : 0),
+                .slow_usec = slow_usec,
         };
 
         if (p->started)

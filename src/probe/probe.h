@@ -101,12 +101,21 @@ typedef enum Program {
         PROGRAM_STORAGE_AIO_READ,
         PROGRAM_STORAGE_AIO_WRITE,
         PROGRAM_STORAGE_AIO_COMPLETE,
+        PROGRAM_STORAGE_VERIFY,
         PROGRAM_STORAGE_READ_BEGIN,
         PROGRAM_STORAGE_READ_END,
         PROGRAM_STORAGE_READV_BEGIN,
         PROGRAM_STORAGE_READV_END,
         PROGRAM_STORAGE_SENDFILE_BEGIN,
         PROGRAM_STORAGE_SENDFILE_END,
+        PROGRAM_STORAGE_SPLICE_BEGIN,
+        PROGRAM_STORAGE_SPLICE_END,
+        PROGRAM_STORAGE_PIPE_BEGIN,
+        PROGRAM_STORAGE_PIPE_END,
+        PROGRAM_STORAGE_KERNEL_READ_BEGIN,
+        PROGRAM_STORAGE_KERNEL_READ_END,
+        PROGRAM_STORAGE_KERNEL_WRITE_BEGIN,
+        PROGRAM_STORAGE_KERNEL_WRITE_END,
         PROGRAM_STORAGE_WRITE_BEGIN,
         PROGRAM_STORAGE_WRITE_END,
         PROGRAM_STORAGE_WRITEV_BEGIN,
@@ -321,9 +330,10 @@ int probe_find_storage_calls(Probe *p, uint64_t *ret_session);
 
 /* ---- libssl ----  */
 
-/* Sets whether a unit is observed with "tls", "memory" and "block"; other probes have no effect. Resets the
- * notification on probe_get_missing_libraries_fd(). */
-void probe_set_config(Probe *p, unsigned slot, uint32_t generation, ProbeMask probes);
+/* Sets whether a unit is observed with "tls", "memory", "block" and "storage"; other probes have no effect.
+ * slow_usec: calls on files of at least this time are kept, 0: none. Resets the notification on
+ * probe_get_missing_libraries_fd(). */
+void probe_set_config(Probe *p, unsigned slot, uint32_t generation, ProbeMask probes, uint32_t slow_usec);
 
 /* Different versions of OpenSSL in use at a time, each file one: a machine with containers has some. Of
  * these how many may be the files of one user who is not root: copies are made quickly. */

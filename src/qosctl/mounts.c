@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What units request of each file system. */
+/* What units request of each file system, and which calls took long. */
 
 #include "client.h"
 #include "format.h"
@@ -95,6 +95,92 @@ static int print_mounts(sd_json_variant *mounts, uint64_t covered) {
         return table_print(t, stdout, terminal_style(), arg_legend, 0) < 0 ? log_out_of_memory() : 0;
 }
 
+/* The state that most of the time of a call was spent in. */
+static void add_state(Table *t, sd_json_variant *operation) {
+        sd_json_variant *shares = value_find(operation, "shares");
+        const char *state = NULL;
+        char buf[FORMAT_MAX];
+        double most = 0, share;
+
+        for (size_t i = 0; shares && i + 1 < sd_json_variant_elements(shares); i += 2) {
+                share = sd_json_variant_real(sd_json_variant_by_index(shares, i + 1));
+                if (share <= most)
+                        continue;
+                most = share;
+                state = sd_json_variant_string(sd_json_variant_by_index(shares, i));
+        }
+        if (state)
+                table_add(t, COLOR_NONE, "%s %s", state, format_percent(buf, most));
+        else
+                table_add_absent(t);
+}
+
+static void add_bytes(Table *t, sd_json_variant *operation) {
+        char buf[FORMAT_MAX];
+        uint64_t n;
+
+        if (value_string(operation, "error"))
+                table_add(t, COLOR_YELLOW, "%s", value_string(operation, "error"));
+        else if (value_unsigned(operation, "bytes", &n))
+                table_add(t, COLOR_NONE, "%s", format_bytes(buf, n));
+        else
+                table_add_absent(t);
+}
+
+static void add_thread(Table *t, sd_json_variant *operation) {
+        const char *thread = value_string(operation, "thread");
+        uint64_t tid;
+
+        if (value_unsigned(operation, "tid", &tid))
+                table_add(t, COLOR_NONE, "%s[%" PRIu64 "]", thread ?: "", tid);
+        else
+                add_text(t, operation, "thread");
+}
+
+static int print_slow(sd_json_variant *operations) {
+        static const Column columns[] = {
+                { "AT" },
+                { "CALL" },
+                { "TIME", .right = true },
+                { "MOUNT", .minimum = 8, .rank = 2 },
+                { "FILE", .minimum = 8 },
+                { "BYTES", .right = true, .rank = 4 },
+                { "THREAD", .minimum = 8, .rank = 3 },
+                { "STATE", .rank = 1 },
+        };
+        uint64_t now = now_nsec(CLOCK_REALTIME), at;
+        _cleanup_(table_freep) Table *t = NULL;
+        char buf[FORMAT_MAX];
+
+        t = table_new(columns, ELEMENTSOF(columns));
+        if (!t)
+                return log_out_of_memory();
+        for (size_t i = 0; i < sd_json_variant_elements(operations); i++) {
+                sd_json_variant *operation = sd_json_variant_by_index(operations, i);
+
+                if (value_time(operation, "timestamp", &at))
+                        table_add(t, COLOR_NONE, "%s", format_time(buf, at, now));
+                else
+                        table_add_absent(t);
+                add_text(t, operation, "operation");
+                add_duration(t, operation, "time");
+                add_text(t, operation, value_string(operation, "mount") ? "mount" : "device");
+                add_text(t, operation, "name");
+                add_bytes(t, operation);
+                add_thread(t, operation);
+                add_state(t, operation);
+        }
+        (void) printf("\nSlow calls, newest first:\n");
+        return table_print(t, stdout, terminal_style(), arg_legend, 0) < 0 ? log_out_of_memory() : 0;
+}
+
+/* Clients that may not see them, and daemons that do not know them, get none. */
+static sd_json_variant* slow_read(Client *c, const char *unit, Replies *replies) {
+        return client_callbo(c, QOS_METHOD("SlowOperations"), replies,
+                             SD_JSON_BUILD_PAIR_STRING("unit", unit)) == 0 ?
+                value_find(replies->items[0], "operations") : NULL;
+}
+
 /* Why there is no table. */
 static void print_no_mounts(sd_json_variant *snapshot, const char *unit) {
         uint64_t n;
@@ -113,8 +199,8 @@ static void print_no_mounts(sd_json_variant *snapshot, const char *unit) {
 }
 
 static int mounts_unit(Client *c, const char *unit, bool several, bool first) {
-        _cleanup_replies_ Replies replies = REPLIES_INIT;
-        sd_json_variant *mounts;
+        _cleanup_replies_ Replies replies = REPLIES_INIT, more = REPLIES_INIT;
+        sd_json_variant *mounts, *slow;
         uint64_t covered = 0;
         const char *name;
         int r;
@@ -127,12 +213,15 @@ static int mounts_unit(Client *c, const char *unit, bool several, bool first) {
 
         name = value_string(replies.items[0], "unit") ?: unit;
         mounts = value_find(replies.items[0], "storage.mounts");
+        slow = mounts ? slow_read(c, unit, &more) : NULL;
         if (arg_json != JSON_OFF) {
                 _cleanup_json_ sd_json_variant *v = NULL;
 
                 r = sd_json_buildo(&v, SD_JSON_BUILD_PAIR_STRING("unit", name),
                                    SD_JSON_BUILD_PAIR_CONDITION(!!mounts, "mounts",
-                                                                SD_JSON_BUILD_VARIANT(mounts)));
+                                                                SD_JSON_BUILD_VARIANT(mounts)),
+                                   SD_JSON_BUILD_PAIR_CONDITION(!!slow, "slow",
+                                                                SD_JSON_BUILD_VARIANT(slow)));
                 return r < 0 ? log_out_of_memory() : json_print(v);
         }
 
@@ -143,7 +232,8 @@ static int mounts_unit(Client *c, const char *unit, bool several, bool first) {
                 return 0;
         }
         (void) value_unsigned(replies.items[0], "storage.covered", &covered);
-        return print_mounts(mounts, covered);
+        r = print_mounts(mounts, covered);
+        return r == 0 && slow && sd_json_variant_elements(slow) > 0 ? print_slow(slow) : r;
 }
 
 int verb_mounts(int argc, char **argv) {

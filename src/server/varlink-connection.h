@@ -284,6 +284,8 @@ void connection_end_inspecting(Connection *c);
 void connection_restart_inspecting(Connection *c);
 int vl_method_threads(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                       void *userdata);
+int vl_method_slow_operations(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                              void *userdata);
 int vl_method_resources(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                         void *userdata);
 

@@ -132,3 +132,54 @@ SD_VARLINK_DEFINE_METHOD(
                 FIELD_COMMENT("What its threads wait and have waited for, 256 at most, those with most time "
                               "first, and then by state the rest"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(resources, Resource, SD_VARLINK_ARRAY));
+
+SD_VARLINK_DEFINE_ENUM_TYPE(
+                StorageOperation,
+                SD_VARLINK_DEFINE_ENUM_VALUE(read),
+                SD_VARLINK_DEFINE_ENUM_VALUE(write),
+                FIELD_COMMENT("fsync(2), fdatasync(2), msync(2)"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(sync),
+                SD_VARLINK_DEFINE_ENUM_VALUE(open),
+                FIELD_COMMENT("Of a file, a directory, a link or a device"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(create),
+                SD_VARLINK_DEFINE_ENUM_VALUE(remove),
+                SD_VARLINK_DEFINE_ENUM_VALUE(rename),
+                FIELD_COMMENT("Of attributes of a file, or of entries of a directory"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(lookup),
+                FIELD_COMMENT("Truncation, allocation, or a change of attributes"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(change));
+
+SD_VARLINK_DEFINE_STRUCT_TYPE(
+                SlowOperation,
+                FIELD_COMMENT("When it was called, in microseconds since 1970 UTC"),
+                SD_VARLINK_DEFINE_FIELD(timestamp, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Kind of the call"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(operation, StorageOperation, 0),
+                FIELD_COMMENT("Time from the call to its return, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(time, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Bytes read or written; absent if it failed"),
+                SD_VARLINK_DEFINE_FIELD(bytes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Name of the error, like \"ENOSPC\"; absent if it did not fail"),
+                SD_VARLINK_DEFINE_FIELD(error, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Where the file system is mounted, as in Mount"),
+                SD_VARLINK_DEFINE_FIELD(mount, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Device number of the file system, as in Mount; absent if it is not known"),
+                SD_VARLINK_DEFINE_FIELD(device, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Last part of the path of the file, up to 39 bytes; absent if it is not "
+                              "known"),
+                SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("ID of the thread; absent where qosd does not see it"),
+                SD_VARLINK_DEFINE_FIELD(tid, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Name of the thread; absent for requests of io_uring and libaio"),
+                SD_VARLINK_DEFINE_FIELD(thread, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Share of each thread state in its time, with the probe \"cpu\"; together 1"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(shares, StateShares, SD_VARLINK_NULLABLE));
+
+SD_VARLINK_DEFINE_METHOD(
+                SlowOperations,
+                DEFINE_INPUT_UNIT,
+                DEFINE_INPUT_POLKIT,
+                FIELD_COMMENT("When that was, in microseconds since 1970 UTC"),
+                SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("The latest 32 calls since the attach, newest first"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(operations, SlowOperation, SD_VARLINK_ARRAY));

@@ -54,10 +54,12 @@ extern const sd_varlink_symbol
         vl_type_Contention,
         vl_type_StorageReads,
         vl_type_StorageSyncs,
+        vl_type_StorageOpens,
         vl_type_StorageChanges,
         vl_type_StorageCalls,
         vl_type_StorageCache,
         vl_type_StorageMapped,
+        vl_type_StorageAmplification,
         vl_type_Mount,
         vl_type_Storage,
         vl_type_ThreadState;
@@ -99,7 +101,10 @@ extern const sd_varlink_symbol
         vl_type_Waker,
         vl_type_Resource,
         vl_method_Threads,
-        vl_method_Resources;
+        vl_method_Resources,
+        vl_type_StorageOperation,
+        vl_type_SlowOperation,
+        vl_method_SlowOperations;
 
 /* varlink-idl-status.c */
 extern const sd_varlink_symbol

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Threads, Resources */
+/* Threads, Resources, SlowOperations */
 
+#include "slow-operations.h"
 #include "varlink-connection.h"
 
 /* A reading that took so much CPU time serves all users but root for INSPECTION_NSEC_MAX. */
@@ -156,6 +157,22 @@ static int connection_show_resources(Connection *c) {
         return connection_inspect(c, INSPECTION_RESOURCES);
 }
 
+static int connection_show_slow_operations(Connection *c) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        Unit *u;
+        int r;
+
+        u = manager_get_unit(c->server->manager, c->unit, &e);
+        connection_forget_call(c);
+        if (!u)
+                return vl_reply_error(c->link, -ENXIO, &e);
+        r = unit_get_slow_operations(u, &v);
+        if (r == -ENODATA)
+                return vl_reply_not_measured(c->link, "storage.reads.latency");
+        return r < 0 ? sd_varlink_error_errno(c->link, r) : sd_varlink_reply(c->link, v);
+}
+
 static int method_inspect(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                           Connection *c, int (*go_on)(Connection *c)) {
         static const sd_json_dispatch_field table[] = {
@@ -192,4 +209,10 @@ int vl_method_threads(sd_varlink *link, sd_json_variant *parameters, sd_varlink_
 int vl_method_resources(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                         void *userdata) {
         return method_inspect(link, parameters, flags, ASSERT_PTR(userdata), connection_show_resources);
+}
+
+int vl_method_slow_operations(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                              void *userdata) {
+        return method_inspect(link, parameters, flags, ASSERT_PTR(userdata),
+                              connection_show_slow_operations);
 }

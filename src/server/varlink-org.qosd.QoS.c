@@ -548,8 +548,10 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_Contention,
                 SYMBOL_COMMENT("Calls that read or write files, in the window"),
                 &vl_type_StorageReads,
-                SYMBOL_COMMENT("Calls that open files, or wait until one is stored, in the window"),
+                SYMBOL_COMMENT("Calls that wait until a file is stored, in the window"),
                 &vl_type_StorageSyncs,
+                SYMBOL_COMMENT("Calls that open files, in the window"),
+                &vl_type_StorageOpens,
                 SYMBOL_COMMENT("Calls on names and attributes of files, in the window"),
                 &vl_type_StorageChanges,
                 SYMBOL_COMMENT("What a unit requests of one file system"),
@@ -560,6 +562,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_StorageCache,
                 SYMBOL_COMMENT("Page faults on mapped files, in the window"),
                 &vl_type_StorageMapped,
+                SYMBOL_COMMENT("Bytes to and from block devices for each byte of the calls, in the window"),
+                &vl_type_StorageAmplification,
                 SYMBOL_COMMENT("What the threads of a unit request of file systems. A call counts when it "
                                "returns"),
                 &vl_type_Storage,
@@ -651,6 +655,14 @@ SD_VARLINK_DEFINE_INTERFACE(
                 SYMBOL_COMMENT("Shows what the threads of a unit wait for, and which threads wake them, "
                                "since the unit has been observed. For the same users"),
                 &vl_method_Resources,
+                SYMBOL_COMMENT("Kind of a call on files"),
+                &vl_type_StorageOperation,
+                SYMBOL_COMMENT("A call on files that took long"),
+                &vl_type_SlowOperation,
+                SYMBOL_COMMENT("Shows the latest calls on files that took at least as long as "
+                               "SlowOperation= says, of a unit with the probe \"storage\". For the same "
+                               "users"),
+                &vl_method_SlowOperations,
                 SYMBOL_COMMENT("Shows what one attached unit did over time. The history begins with the "
                                "attach, and ends with it"),
                 &vl_method_History,

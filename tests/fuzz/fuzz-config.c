@@ -50,5 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         check(c.units_per_uid_max <= 256);
         check(c.interval_min_usec >= 10 * USEC_PER_MSEC && c.interval_min_usec <= 3600 * USEC_PER_SEC);
         check(c.minimum_samples >= 5);
+        check(c.slow_operation_nsec == 0 || (c.slow_operation_nsec >= 100 * NSEC_PER_USEC &&
+                                             c.slow_operation_nsec <= 3600 * NSEC_PER_SEC));
         return 0;
 }

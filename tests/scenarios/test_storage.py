@@ -170,7 +170,14 @@ EXPECTED = (
     ("os.writev(out, [b'a' * 10, b'b' * 5])", {"writes.count": 1, "writes.bytes": 15}),
     ("os.pwrite(out, b'z', 0)", {"writes.count": 1, "writes.bytes": 1}),
     ("failing(os.write, fd, b'x')", {"writes.count": 1, "writes.errors": 1}),
-    ("os.sendfile(out, fd, 0, 1000)", {"reads.count": 1, "reads.bytes": 1000}),
+    ("os.sendfile(out, fd, 0, 1000)",
+     {"reads.count": 1, "reads.bytes": 1000, "writes.count": 1, "writes.bytes": 1000}),
+    ("a, b = socket.socketpair(); os.sendfile(a.fileno(), fd, 0, 700); b.recv(700)",
+     {"reads.count": 1, "reads.bytes": 700}),
+    ("r, w = os.pipe(); os.splice(fd, w, 900, 0)", {"reads.count": 1, "reads.bytes": 900}),
+    ("os.splice(r, out, 900, None, 0)", {"writes.count": 1, "writes.bytes": 900}),
+    ("os.sendfile(w, fd, 0, 800)", {"reads.count": 1, "reads.bytes": 800}),
+    ("r2, w2 = os.pipe(); os.splice(r, w2, 800)", {}),
     ("os.copy_file_range(fd, out, 2000, 0, 0)",
      {"reads.count": 1, "reads.bytes": 2000, "writes.count": 1, "writes.bytes": 2000}),
     ("os.fsync(out); os.fdatasync(out)", {"syncs.count": 2}),
@@ -206,6 +213,7 @@ def calls_on_files():
         before = now
 
     figures = storage(u)
+    equal(figures["unseen"], 0, "reads and writes that are not counted")
     for kind in ("reads", "writes", "syncs", "opens"):
         equal(figures[kind]["latency"]["count"], figures[kind]["count"], f"latency.count of {kind}")
         check(0 < figures[kind]["latency"]["mean"] <= figures[kind]["latency"]["max"],
@@ -334,8 +342,8 @@ def calls_by_mount():
         check(plain in now and shown in now, f"{list(now)} are mounted")
         equal((now[plain]["device"], now[plain]["type"]), (device, "tmpfs"), "file system")
         want = expected(70)
-        for key, n in {"opens.count": 2, "reads.count": 1, "reads.bytes": 300, "writes.count": 1,
-                       "writes.bytes": 300}.items():
+        for key, n in {"opens.count": 2, "reads.count": 1, "reads.bytes": 300, "writes.count": 2,
+                       "writes.bytes": 1300}.items():
             want[key] += n
         equal(added(row_counts(now[plain]), row_counts(before[plain])), want, "calls on 'plain'")
         equal(row_counts(now[shown]), row_counts(before[shown]), "calls on the other one")
@@ -450,7 +458,7 @@ def page_cache():
         u.do(line)
         got = difference({key: n for key, n in storage(u)["cache"].items() if key != "hitRatio"},
                          {key: n for key, n in before.items() if key != "hitRatio"})
-        equal(got, {"lookedUp": 0, "readIn": 0, "dirtied": 0} | want, line)
+        equal(got, {"lookedUp": 0, "readIn": 0, "readAhead": 0, "dirtied": 0} | want, line)
 
     expect(f"[os.pread(fd, {PAGE}, i * {PAGE}) for i in range(0, 100, 10)]", lookedUp=10, readIn=10)
     equal(cached_pages(path), 10, "pages in the page cache")
@@ -460,6 +468,14 @@ def page_cache():
     expect(f"len(os.pread(fd, {PAGE} * 400, 0)) == {PAGE} * 300 + 10 or 1 / 0", lookedUp=301, readIn=290)
     equal(cached_pages(path), 301, "pages in the page cache")
     expect(f"os.pread(fd, {PAGE} * 400, 0)", lookedUp=301)
+    # Read ahead: what is in the page cache then, but for the page that was requested
+    uncache(path)
+    u.do("os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_NORMAL)")
+    before = storage(u)["cache"]
+    u.do(f"os.pread(fd, {PAGE}, 0)")
+    got, cached = difference(storage(u)["cache"], before), cached_pages(path)
+    check(cached > 1, "nothing was read ahead")
+    equal((got["lookedUp"], got["readIn"], got["readAhead"]), (1, cached, cached - 1), "one page, and those behind it")
     # The file has its blocks: to allocate some dirties blocks of the file system itself, as may the time of the change
     written = os.path.join(os.path.dirname(path), "written")
     with open(written, "wb") as f:
@@ -654,3 +670,74 @@ def calls_in_flight():
     wait_for("no call is in flight", lambda: storage(u)["inFlight"] == 0, 10)
     latency = storage(u)["opens"]["latency"]
     check(latency["max"] >= 100_000_000, f"{latency}")
+
+
+def slow_operations(unit):
+    return qosctl_json("mounts", unit.name, "--window=total")[0].get("slow", [])
+
+
+@test(deadline=60, vm=True, needs_program="storage_open_begin")
+def slow_calls():
+    """Calls that take at least SlowOperation= are kept, with file, thread and the states that they were in; faster ones
+    are not. They outlive a kill of qosd."""
+    u = Worker()
+    attach(u, "--probes=cpu,storage")
+    u.start()
+    u.do("import time; fd = os.open('data', os.O_RDWR); [os.pread(fd, 10, 0) for i in range(100)]")
+    check(all(s["time"] >= 10_000_000 for s in slow_operations(u)), f"{slow_operations(u)}")
+
+    def opened_late(seconds):
+        """The program opens its file, which waits until the lease of it is given up. Returns the time of the call."""
+        other = os.open(u.directory + "/leased", os.O_CREAT | os.O_RDWR)
+        old = signal.signal(signal.SIGIO, signal.SIG_IGN)
+        fcntl.fcntl(other, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        os.write(u.lines, b"t = time.monotonic_ns(); x = os.open('leased', os.O_RDONLY); t = time.monotonic_ns() - t; "
+                          b"open('time', 'w').write(str(t))")
+        wait_for("the call is in flight", lambda: storage(u)["inFlight"] == 1, 10)
+        time.sleep(seconds)
+        fcntl.fcntl(other, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        os.close(other)
+        signal.signal(signal.SIGIO, old)
+        check(os.read(u.results, 100) == b"done\n", "the call failed")
+        with open(u.directory + "/time") as f:
+            return int(f.read())
+
+    begun = time.time_ns()
+    took = opened_late(0.2)
+
+    def leased():
+        return [s for s in slow_operations(u) if s.get("name") == "leased"]
+
+    slow = wait_for("it is kept", leased)
+    equal((len(slow), slow[0]["operation"]), (1, "open"), "slow calls")
+    equal((slow[0]["tid"], slow[0]["thread"]), (u.main_pid, "python3"), "thread")
+    check(0.2e9 <= slow[0]["time"] <= took, f"{slow[0]}, of which the program saw {took} ns")
+    check(begun <= slow[0]["timestamp"] * 1000 <= time.time_ns(), f"{slow[0]}")
+    device = os.stat(u.directory).st_dev
+    equal(slow[0]["device"], f"{os.major(device)}:{os.minor(device)}", "device")
+    shares = slow[0]["shares"]
+    check(abs(sum(shares.values()) - 1) < 0.001 and shares.get("running", 0) < 0.5, f"{shares}")
+    check("leased" in qosctl("mounts", u.name, "--window=total").stdout, "the table has no slow call")
+
+    kill_qosd()
+    again = leased()
+    # It is the difference of two clocks, which are read anew
+    check(abs(again[0].pop("timestamp") - slow[0].pop("timestamp")) < 1000, f"{again}")
+    equal(again, slow, "slow calls after a kill of qosd")
+
+
+@test(deadline=60, vm="nightly", needs_program="storage_sync_begin")
+def shares_of_syncs():
+    """The time of syncs is divided by state: waits for the disk, and waits for another thread that writes the same
+    file."""
+    u = Worker()
+    attach(u, "--probes=cpu,block,storage")
+    u.start()
+    u.do("out = os.open('out', os.O_CREAT|os.O_RDWR)")
+    u.do("[(os.pwrite(out, os.urandom(1 << 20), 0), os.fsync(out)) for i in range(20)]")
+    figures = storage(u)
+    shares = figures["syncs"]["shares"]
+    check(abs(sum(shares.values()) - 1) < 1e-6, f"{shares}")
+    check(shares["disk"] > 0.3, f"{shares}")
+    equal("shares" in figures["reads"], figures["reads"]["count"] > 0, "shares of reads")
+    check(figures["amplification"]["write"] >= 0.9, f"{figures['amplification']}: {figures['writes']}")

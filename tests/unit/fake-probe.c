@@ -245,7 +245,7 @@ NOTHING(probe_remove_machine)
 NOTHING(probe_read_moves)
 NOTHING(probe_drain_read_events)
 NOTHING(probe_remove_storage, unsigned slot)
-NOTHING(probe_set_config, unsigned slot, uint32_t generation, ProbeMask probes)
+NOTHING(probe_set_config, unsigned slot, uint32_t generation, ProbeMask probes, uint32_t slow_usec)
 NOTHING(probe_begin_libraries)
 NOTHING(probe_end_libraries)
 NOTHING(probe_read_missing_libraries, void (*handler)(const struct qos_owner *owner, void *userdata),

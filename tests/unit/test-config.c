@@ -109,7 +109,8 @@ static bool config_equal(const Config *a, const Config *b) {
                 a->leases_per_uid_max == b->leases_per_uid_max &&
                 a->units_per_uid_max == b->units_per_uid_max &&
                 a->interval_min_usec == b->interval_min_usec &&
-                a->minimum_samples == b->minimum_samples;
+                a->minimum_samples == b->minimum_samples &&
+                a->slow_operation_nsec == b->slow_operation_nsec;
 }
 
 static bool config_is_default(const Config *c) {
@@ -150,6 +151,8 @@ static void test_settings(void) {
         check(load_line("UnitsPerUserMax=0", NULL).units_per_uid_max == 0);
         check(load_line("IntervalMinSec=10ms", NULL).interval_min_usec == 10 * USEC_PER_MSEC);
         check(load_line("MinimumSamples=5", NULL).minimum_samples == 5);
+        check(load_line("SlowOperation=250ms", NULL).slow_operation_nsec == 250 * NSEC_PER_MSEC);
+        check(load_line("SlowOperation=0", NULL).slow_operation_nsec == 0);
 
         /* The last one counts, an empty one restores the default */
         check(load_line("UnitsMax=7\nUnitsMax=8", NULL).units_max == 8);
@@ -216,6 +219,9 @@ static void test_bad_lines(void) {
                 { "IntervalMinSec=18446744073709551616", "must be a time" },
                 { "ConnectionsPerUserMax=0",       "got '0'" },
                 { "MinimumSamples=4",              "got '4'" },
+                { "SlowOperation=99us",            "must be a time from 100us to 1h, or 0, got '99us'" },
+                { "SlowOperation=2h",              "got '2h'" },
+                { "SlowOperation=slow",            "got 'slow'" },
                 { "unitsmax=5",                    "unknown setting 'unitsmax'" },
                 { "Nonsense=5",                    "unknown setting 'Nonsense'" },
                 { "=5",                            "unknown setting ''" },

@@ -33,6 +33,9 @@ static void test_table(void) {
                 UNUSED(contention.time, QOS_STATE_NONE, 1),
                 UNUSED(contention.waits, QOS_STATE_NONE, QOS_STATE_LOCK),
                 UNUSED(contention.block.counts.bytes, QOS_BLOCK_FLUSHES, 1),
+                UNUSED(storage.shares[QOS_STORAGE_READ], QOS_STATE_NONE, 1),
+                UNUSED(storage.shares[QOS_STORAGE_WRITE], QOS_STATE_NONE, 1),
+                UNUSED(storage.shares[QOS_STORAGE_SYNC], QOS_STATE_NONE, 1),
         };
         uint8_t covered[sizeof(Metrics)] = {};
 

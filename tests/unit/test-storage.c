@@ -3,8 +3,11 @@
 /* Storage maps: the code that the programs run (bpf/storage/storage-record.h) and the reader's
  * (storage-window.c), against a plain list of calls. */
 
+#include <math.h>
+
 #include "check.h"
 #include "storage-mounts.h"
+#include "storage-slow.h"
 #include "util.h"
 #include "window.h"
 
@@ -126,6 +129,127 @@ static void test_results(void) {
         check(r.counts.sums[QOS_STORAGE_ERRORS + QOS_STORAGE_CREATE] == 3);
         check(r.counts.sums[QOS_STORAGE_ERRORS + QOS_STORAGE_READ] == 0);
         check(r.counts.sums[QOS_STORAGE_BYTES_READ] == INT32_MAX);
+}
+
+static void states_add(union qos_storage_element *map, uint32_t cpu, uint64_t now,
+                       enum qos_storage_call call, const uint64_t *times, uint64_t nsec) {
+        __u64 begun[QOS_STATES], ended[QOS_STATES];
+        struct storage_states states;
+        struct storage_shard s;
+
+        for (unsigned i = 0; i < QOS_STATES; i++) {
+                begun[i] = 1000 * i;
+                ended[i] = begun[i] + times[i];
+        }
+        storage_divide(begun, ended, nsec, states.nsec);
+        storage_record(map, cpu, now, call, 0, nsec);
+        check(storage_shard_enter(map, cpu, now, &s));
+        storage_record_states(&s, call, &states);
+}
+
+static bool is_close(double a, double b, double error) {
+        return fabs(a - b) <= error;
+}
+
+/* Shares are together 1; a counter of a CPU has 32 bits, a single wait may take longer. */
+static void test_states(void) {
+        _cleanup_free_ union qos_storage_element *map = map_new(START);
+        uint64_t times[QOS_STATES] = { [QOS_STATE_DISK] = 3 * NSEC_PER_SEC,
+                                       [QOS_STATE_LOCK] = 1 * NSEC_PER_SEC },
+                 now = START + 2 * NSEC_PER_SEC;
+        double shares[QOS_STATES], sum = 0;
+        StorageReading r;
+
+        for (unsigned i = 0; i < 20; i++)
+                states_add(map, i % CPUS, START, QOS_STORAGE_SYNC, times, 5 * NSEC_PER_SEC);
+        r = read_at(map, now, WINDOW_TOTAL, NULL);
+        storage_get_shares(&r, QOS_STORAGE_SYNC, shares);
+        check(is_close(shares[QOS_STATE_DISK], 0.6, 1e-9) && is_close(shares[QOS_STATE_LOCK], 0.2, 1e-9) &&
+              is_close(shares[QOS_STATE_RUNNING], 0.2, 1e-9));
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                sum += shares[i];
+        check(is_close(sum, 1, 1e-9));
+        storage_get_shares(&r, QOS_STORAGE_READ, shares);
+        check(isnan(shares[QOS_STATE_DISK]));
+
+        /* A window has what ended in it, with the rounding of its checkpoints; states that no call on a file
+         * has are others */
+        times[QOS_STATE_DISK] = 0;
+        times[QOS_STATE_LOCK] = 2 * NSEC_PER_MSEC;
+        times[QOS_STATE_PARK] = 1 * NSEC_PER_MSEC;
+        for (unsigned i = 0; i < CPUS; i++)
+                states_add(map, i, now, QOS_STORAGE_SYNC, times, 4 * NSEC_PER_MSEC);
+        r = read_at(map, now, NSEC_PER_SEC, NULL);
+        storage_get_shares(&r, QOS_STORAGE_SYNC, shares);
+        check(is_close(shares[QOS_STATE_LOCK], 0.5, 0.002) &&
+              is_close(shares[QOS_STATE_OTHER], 0.25, 0.002) &&
+              is_close(shares[QOS_STATE_RUNNING], 0.25, 0.002) && is_close(shares[QOS_STATE_DISK], 0, 0));
+
+        /* Clocks of two programs may differ: a thread never runs for less than nothing */
+        times[QOS_STATE_LOCK] = 5 * NSEC_PER_SEC;
+        states_add(map, 0, now, QOS_STORAGE_WRITE, times, 4 * NSEC_PER_SEC);
+        r = read_at(map, now, WINDOW_TOTAL, NULL);
+        storage_get_shares(&r, QOS_STORAGE_WRITE, shares);
+        check(is_close(shares[QOS_STATE_RUNNING], 0, 0) && shares[QOS_STATE_LOCK] > 0.99);
+
+        /* Beyond what checkpoints can count */
+        r.counts.sums[QOS_STORAGE_NSEC + QOS_STORAGE_WRITE] = UINT64_C(1) << (32 + QOS_STORAGE_STATE_SHIFT);
+        storage_get_shares(&r, QOS_STORAGE_WRITE, shares);
+        check(isnan(shares[QOS_STATE_LOCK]));
+}
+
+/* A counter of 32 bits. */
+static void test_count_wraparound(void) {
+        _cleanup_free_ union qos_storage_element *map = map_new(START);
+        unsigned i = QOS_STORAGE_COUNT + QOS_STORAGE_WRITE - QOS_STORAGE_WIDE;
+        uint64_t now = START + 1500 * NSEC_PER_MSEC;
+        StorageReading r;
+
+        map[QOS_STORAGE_SHARD(1)].counts.counts[i] = UINT32_MAX - 1;
+        for (unsigned k = 0; k < 3; k++)
+                storage_record(map, 1, START, QOS_STORAGE_WRITE, 1, 1000);
+        r = read_at(map, START + 1, WINDOW_TOTAL, NULL);
+        check(r.counts.sums[QOS_STORAGE_COUNT + QOS_STORAGE_WRITE] == (UINT64_C(1) << 32) + 1);
+        storage_record(map, 2, now, QOS_STORAGE_WRITE, 1, 1000);
+        r = read_at(map, now, NSEC_PER_SEC, NULL);
+        check(r.counts.sums[QOS_STORAGE_COUNT + QOS_STORAGE_WRITE] == 1);
+}
+
+static void test_slow(void) {
+        _cleanup_free_ union qos_storage_element *a = map_new(START), *b = map_new(START);
+        const StorageSource list[] = { { .map = a, .since = START }, { .map = b, .since = START } };
+        const StorageSources sources = { .sources = list, .n = 2, .since = START };
+        SlowOperation slow[QOS_STORAGE_SLOW_CALLS];
+        struct qos_storage_slow *s = a[QOS_STORAGE_SLOW].slow;
+
+        check(slow_operations_read(&sources, slow) == 0);
+        for (unsigned i = 0; i < QOS_STORAGE_SLOW_CALLS; i++) {
+                s[i] = (struct qos_storage_slow) { .at = START + i, .nsec = i, .call = QOS_STORAGE_READ,
+                                                   .result = 10 };
+                b[QOS_STORAGE_SLOW].slow[i] = s[i];
+                b[QOS_STORAGE_SLOW].slow[i].at += QOS_STORAGE_SLOW_CALLS / 2;
+        }
+        /* Of both maps the latest ones */
+        check(slow_operations_read(&sources, slow) == QOS_STORAGE_SLOW_CALLS);
+        check(slow[0].at == START + QOS_STORAGE_SLOW_CALLS * 3 / 2 - 1);
+        for (unsigned i = 1; i < QOS_STORAGE_SLOW_CALLS; i++)
+                check(slow[i].at <= slow[i - 1].at);
+
+        /* From before, and being replaced */
+        memset(a, 0, sizeof(*a) * QOS_STORAGE_ELEMENTS(CPUS));
+        memset(b, 0, sizeof(*b) * QOS_STORAGE_ELEMENTS(CPUS));
+        s[0] = (struct qos_storage_slow) { .at = START - 1, .call = QOS_STORAGE_SYNC };
+        s[1] = (struct qos_storage_slow) { .at = 0, .call = QOS_STORAGE_SYNC };
+        s[2] = (struct qos_storage_slow) { .at = START, .call = QOS_STORAGE_CALLS };
+        s[3] = (struct qos_storage_slow) { .at = START, .call = QOS_STORAGE_WRITE,
+                                           .result = (__u64) -ENOSPC, .divided = 1 };
+        s[3].shares[QOS_STORAGE_DISK] = UINT16_MAX;
+        memset(s[3].name, 'x', sizeof(s[3].name));
+        check(slow_operations_read(&sources, slow) == 1);
+        check(slow[0].error == ENOSPC && slow[0].bytes == ABSENT);
+        check(is_close(slow[0].shares[QOS_STATE_DISK], 1, 0) &&
+              is_close(slow[0].shares[QOS_STATE_RUNNING], 0, 0));
+        check(strlen(slow[0].name) == sizeof(s[3].name) - 1);
 }
 
 /* A bin of a CPU has 32 bits. */
@@ -388,6 +512,9 @@ static void test_mounts_nested(void) {
 int main(void) {
         test_windows();
         test_results();
+        test_states();
+        test_count_wraparound();
+        test_slow();
         test_wraparound();
         test_before();
         test_in_flight();

@@ -192,7 +192,7 @@ void unit_stop(Unit *u) {
                 unit_disown_socket_groups(u, NULL);
                 (void) probe_set_addresses(m->probe, u->index, u->generation, NULL, 0);
                 (void) probe_set_excludes(m->probe, u->index, u->generation, &(ExcludeList) {});
-                probe_set_config(m->probe, u->index, u->generation, 0);
+                probe_set_config(m->probe, u->index, u->generation, 0, 0);
         }
 
         unit_forget_history(m, u->index);

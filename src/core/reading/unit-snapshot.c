@@ -192,6 +192,8 @@ static void reading_window_fill(const UnitReading *r, const ReadingWindow *w, bo
         contention_metrics_fill(&r->context, &w->contention, /* cells= */ true,
                         clock_is_whole(&r->context, &w->requests), &ret->contention);
         usage_fill(r->unit, w->window, &ret->contention);
+        if (storage)
+                amplification_fill(&ret->contention.block, ret->contention.covered, &ret->storage);
 }
 
 /* Whether nothing has happened since the last snapshot, and nothing is in flight that ages. */
