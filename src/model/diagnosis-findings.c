@@ -2,9 +2,16 @@
 
 /* The results of a diagnosis, to which its rules add. */
 
+#include <math.h>
 #include <stdarg.h>
 
 #include "diagnosis-internal.h"
+#include "util.h"
+
+/* A unit that had the CPU for less than a tenth of the time that threads waited for it is not named. */
+#define USER_MIN 0.1
+/* Share of a device's bytes: a unit with less than a third shares it with another that has twice as much. */
+#define DEVICE_OWN_MIN (1.0 / 3)
 
 bool diagnosis_has(const Diagnosis *d, FindingKind kind) {
         for (size_t i = 0; i < d->n_findings; i++)
@@ -57,4 +64,94 @@ void diagnosis_copy_name(char ret[static DIAGNOSIS_NAME_MAX], const char *name) 
 
         memcpy(ret, name, n);
         ret[n] = 0;
+}
+
+void finding_name_lock(Finding *f, const DiagnosisNamed *lock) {
+        size_t n = strlen(f->text);
+
+        diagnosis_copy_name(f->resource, lock->name);
+        (void) snprintf(f->text + n, sizeof(f->text) - n, ", mostly on %s%s%s", lock->name,
+                        lock->holder[0] ? ", released by " : "", lock->holder);
+}
+
+/* Share of this user in the time that threads waited for a CPU, of the time with a known user. */
+static double user_share(const DiagnosisFigures *f, const DiagnosisNamed *user) {
+        return user->value / (f->run_queue_own + f->run_queue_others);
+}
+
+void finding_name(Finding *f, const DiagnosisEvidence *e) {
+        const DiagnosisFigures *now = &e->now;
+        size_t n = strlen(f->text);
+        char *end = f->text + n;
+        size_t left = sizeof(f->text) - n;
+
+        switch (f->kind) {
+
+        case FINDING_CPU:
+                if (e->n_users > 0 && user_share(now, e->users) >= USER_MIN) {
+                        bool more = e->n_users > 1 && user_share(now, e->users + 1) >= USER_MIN;
+
+                        diagnosis_copy_name(f->resource, e->users[0].name);
+                        diagnosis_copy_name(f->unit, e->users[0].unit);
+                        (void) snprintf(end, left, "; %s had it for %s of that%s%s", e->users[0].name,
+                                        PERCENT(user_share(now, e->users)), more ? ", then " : "",
+                                        more ? e->users[1].name : "");
+                } else if (!isnan(now->run_queue_others)) /* unknown users are not mentioned if none was
+                                                           * determined */
+                        (void) snprintf(end, left, "; no competitor was seen");
+                break;
+
+        case FINDING_DISK:
+                if (e->n_devices > 0) {
+                        const DiagnosisNamed *device = e->devices;
+
+                        diagnosis_copy_name(f->resource, device->name);
+                        if (isnan(device->value))
+                                (void) snprintf(end, left, "; device %s", device->name);
+                        else if (device->value >= DEVICE_OWN_MIN)
+                                (void) snprintf(end, left, "; device %s, %s of its bytes are the unit's own",
+                                                device->name, PERCENT(device->value));
+                        else {
+                                diagnosis_copy_name(f->unit, device->unit);
+                                /* Without the io controller writeback of the kernel has no owner */
+                                (void) snprintf(end, left, "; device %s, %s of its bytes are %s%s",
+                                                device->name, PERCENT(1 - device->value),
+                                                device->unit[0] ? "of others, mostly " :
+                                                "of others or of unknown origin", device->unit);
+                        }
+                }
+                break;
+
+        case FINDING_LOCK:
+                if (e->n_locks > 0)
+                        finding_name_lock(f, e->locks);
+                break;
+
+        case FINDING_DEPENDENCY:
+                if (e->n_peers > 0) {
+                        diagnosis_copy_name(f->resource, e->peers[0].name);
+                        diagnosis_copy_name(f->unit, e->peers[0].unit);
+                        (void) snprintf(end, left, ", mostly for %s%s%s%s, %s per request",
+                                        e->peers[0].name, e->peers[0].unit[0] ? " (" : "",
+                                        e->peers[0].unit, e->peers[0].unit[0] ? ")" : "",
+                                        SPAN(e->peers[0].value));
+                }
+                break;
+
+        case FINDING_MEMORY:
+                if (now->major_faults > 0 || now->refaults > 0)
+                        (void) snprintf(end, left,
+                                        "; %s major faults/s, %s pages/s read again",
+                                        RATE(now->major_faults), RATE(now->refaults));
+                break;
+
+        case FINDING_QUOTA:
+                if (now->throttled >= 0)
+                        (void) snprintf(end, left, "; the quota was used up in %s of the periods",
+                                        PERCENT(now->throttled));
+                break;
+
+        default:
+                break;
+        }
 }

@@ -29,6 +29,11 @@ _printf_(4, 5) void diagnosis_exclude(Diagnosis *d, FindingKind kind, double sha
 /* Copies at most DIAGNOSIS_NAME_MAX - 1 bytes. */
 void diagnosis_copy_name(char ret[static DIAGNOSIS_NAME_MAX], const char *name);
 
+/* Names the lock, and the thread that released it, in the text of a finding. */
+void finding_name_lock(Finding *f, const DiagnosisNamed *lock);
+/* Names what the evidence has for a finding of its kind: a unit, a device, a lock, a peer. */
+void finding_name(Finding *f, const DiagnosisEvidence *e);
+
 #define NUMBER_MAX 24U
 
 /* "14.3us", three significant digits; "12min 3s" from a minute on. */
@@ -63,6 +68,76 @@ char* diagnosis_format_limit(char ret[static LIMIT_MAX], double share, double sh
 /* Times are worse than the baseline from this factor on: means of steady servers vary by tenths from one
  * interval to the next. */
 #define WORSE 1.5
+/* Of waits that can be avoided altogether: the time of some tens of requests to a fast server. */
+#define STALL_MIN_NSEC (0.1 * NSEC_PER_MSEC)
+/* A thread that waits for a CPU a tenth of the time; timers of an idle server on a busy machine make some
+ * hundredths. */
+#define THREADS_MIN 0.1
+/* Nearly all CPUs: the rest is what the kernel takes for interrupts and for others. */
+#define CPUS_MOST 0.8
+/* Idle CPU time above which a CPU counts as idle. */
+#define IDLE_MIN 0.2
+
+/* ---- diagnosis-parts.c: how the time of a request is made up ------------------------------------------ */
+
+typedef enum Part {
+        PART_RUNNING,
+        PART_RUN_QUEUE,
+        PART_THROTTLED,
+        PART_DISK,
+        PART_LOCK,
+        PART_MEMORY,
+        PART_PEERS,             /* waits for responses of other units */
+        _PART_MAX,
+} Part;
+
+/* The finding that a part of the time is a cause of, and its limits. */
+typedef struct PartRule {
+        enum qos_state state;
+        FindingKind kind;
+        bool in_service;        /* occurs only while a request is processed, not in the queue */
+        double floor;           /* ns of a request: below it no finding, unless it has grown */
+        double threads;         /* average number of threads in the state: below it no finding */
+        const char *rule;       /* see Finding.rule */
+} PartRule;
+
+extern const PartRule part_table[_PART_MAX];
+
+/* The wait that a finding is about: "disk wait". */
+extern const char *const wait_labels[_FINDING_KIND_MAX];
+
+typedef struct Parts {
+        double spent[_PART_MAX];        /* ns of threads, or of peers, for each request, including
+                                         * background work */
+        double least[_PART_MAX];        /* minimum in the time in which a request is read and served */
+        double most[_PART_MAX];         /* maximum, ns of the time to its first byte */
+        double unexplained;             /* ns of the time to the first byte */
+} Parts;
+
+/* The request that a thread works for is unknown. But the service time must contain of each part what
+ * exceeds the time left by the other parts, whatever went on in the background. The time in which
+ * requests wait to be read is the service time of those before them, so it divides in the same way. Where
+ * each request has a thread of its own, that thread's waits for locks and CPUs are known, and other
+ * threads belong to no request. exact: use these, as in the figures that are compared with them. */
+bool parts_read(const DiagnosisFigures *f, bool exact, Parts *ret);
+
+/* Whether the exact times of both are known; otherwise neither is used. */
+bool parts_are_exact(const DiagnosisEvidence *e);
+
+/* Upper limit of the time for which a request may have slept, or waited for a child, in ns. */
+double figures_sleep_time(const DiagnosisFigures *f);
+
+/* Whether the unit itself keeps the CPUs busy that its threads wait for. */
+bool part_is_own(const DiagnosisEvidence *e, Part p);
+
+/* Whether the waits for CPUs are short, and CPUs are idle: each is the time that a CPU takes to wake up. */
+bool part_is_waking(const DiagnosisEvidence *e, Part p);
+
+/* The kind of finding for waits in the state of a part. ret_lock: the kernel lock that threads wait for,
+ * unchanged if there is none. */
+FindingKind part_find_kind(const DiagnosisEvidence *e, Part p, const DiagnosisNamed **ret_lock);
+
+/* ---- rules, by file ----------------------------------------------------------------------------------- */
 
 /* diagnosis-network.c: responses that TCP holds up, and requests that arrive slowly. */
 void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d);
@@ -81,6 +156,32 @@ void diagnose_silent_peer(const DiagnosisEvidence *e, double least, Diagnosis *d
 
 /* The unit is slow, for no other reason, and gives up requests to a peer. */
 void diagnose_slow_without_response(const DiagnosisEvidence *e, Diagnosis *d);
+
+/* diagnosis-limit.c */
+
+/* Requests wait for one thread that waits for a CPU for longer than it runs. */
+void diagnose_starved_thread(const DiagnosisEvidence *e, const Parts *parts, Diagnosis *d);
+
+/* Requests wait in the queue, and no finding explains it: called after the rules for waits. */
+void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagnosis *d);
+
+/* diagnosis-threads.c */
+
+/* Requests without queue and service times, as over UDP: of their time to first byte only the waits for
+ * peers are known. */
+void diagnose_slow_peers(const DiagnosisEvidence *e, Diagnosis *d);
+
+/* Without responses, or without service times, only the states of threads are known. In units without
+ * requests waits are compared with the time in which threads are not idle. */
+void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *d);
+
+/* Requests wait, and the application runs without a response, or does not accept connections. */
+void diagnose_inattention(const DiagnosisEvidence *e, Diagnosis *d);
+
+/* Whether requests without a response may wait by intent, as long polls and consumers do: no earlier
+ * response is known, and threads wait for events only, as in an event loop. A thread that runs, or waits for
+ * a lock, a child process or a timer, may be stuck. */
+bool waiting_is_intended(const DiagnosisEvidence *e);
 
 /* diagnosis-summary.c: the verdict in one line, and the next command of each finding. */
 void diagnosis_summarize(const DiagnosisEvidence *e, Diagnosis *d);

@@ -136,7 +136,7 @@ typedef struct DiagnosisEvidence {
         DiagnosisNamed blocked[DIAGNOSIS_NAMED_MAX]; /* waits of requests that threads with another request
                                                       * ended; value and rate as of locks */
         size_t n_blocked;
-        enum qos_state held_state;      /* QOS_STATE_PARK or QOS_STATE_POLL, of the first of these */
+        enum qos_state blocked_state;   /* QOS_STATE_PARK or QOS_STATE_POLL, of the first of these */
         DiagnosisNamed kernel[QOS_STATES]; /* locks of the kernel, by the state of the waiting threads:
                                             * value of all, name and holder of the one with most waits */
         int busiest_pid;                /* 0: not known */

@@ -332,7 +332,7 @@ static void test_lock_and_memory(void) {
         e.blocked[0] = (DiagnosisNamed) { .name = "a signal to process 12", .holder = "postgres (34)",
                                           .value = 0.9 };
         e.n_blocked = 1;
-        e.held_state = QOS_STATE_POLL;
+        e.blocked_state = QOS_STATE_POLL;
         f = only(&e, FINDING_LOCK, &d);
         check(f->state == QOS_STATE_POLL && streq(f->resource, "a signal to process 12") &&
               strstr(f->text, "released by postgres (34)"));

@@ -494,7 +494,7 @@ static void locks_fill(const HostSample *begin, const HostSample *end, Diagnosis
                 named_put(ret->blocked, &ret->n_blocked, &lock, named_value);
                 if (lock.value > most) {
                         most = lock.value;
-                        ret->held_state = r->row.resource.state;
+                        ret->blocked_state = r->row.resource.state;
                 }
         }
 }
