@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What clients see of requests over time: windows, thresholds, durations of holds, and the users that see
- * peers. The daemon is in this process, with a stand-in for what is in the kernel, and clocks that go on as
- * the test lets them. */
+/* Metrics of requests over time, as clients read them: windows, thresholds, durations of holds, and the
+ * users that may see peers. The daemon runs in this process, with a stand-in for maps and programs, and with
+ * clocks that the test advances. */
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -55,7 +55,7 @@ static void daemon_stop(void) {
         clock_advance(100 * NSEC_PER_MSEC);
 }
 
-/* Returns what is logged meanwhile. */
+/* Returns the messages that are logged meanwhile. */
 static char* daemon_start_logged(void) {
         _cleanup_close_ int before = dup(STDERR_FILENO), fd = memfd_create("log", MFD_CLOEXEC);
         char *said = new0(char, 65536);
@@ -72,7 +72,7 @@ static void on_idle(void) {
         clock_advance(NSEC_PER_MSEC);
 }
 
-/* Lets so much time pass, in steps in which the daemon does what is due. */
+/* Advances the clocks in steps, after each of which the daemon handles the events that are due. */
 static void pass(uint64_t nsec) {
         for (uint64_t step; nsec > 0; nsec -= step) {
                 step = MIN(nsec, 100 * NSEC_PER_MSEC);
@@ -104,7 +104,7 @@ static sd_json_variant* get(Client *c, const char *unit, uint64_t window) {
         return client_call(c, "Get", parameters);
 }
 
-/* Of a reading. */
+/* Number of a reading. */
 static uint64_t get_seq(Client *c) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = get(c, "a.service", 0);
 
@@ -166,7 +166,7 @@ static void test_burst_and_silence(void) {
         check(fake_count_maps() == 0);
 }
 
-/* A hold with a duration ends by itself, another one of the unit does not, and keeps its totals. */
+/* A hold with a duration ends by itself; another hold of the unit does not, and keeps the totals. */
 static void test_durations(void) {
         _cleanup_client_ Client *c = client_new(0), *other = client_new(0);
 
@@ -179,7 +179,7 @@ static void test_durations(void) {
         pass(UINT64_C(3590) * NSEC_PER_SEC);
         check(manager_get_unit(manager, "a.service", NULL) && manager_get_unit(manager, "b.service", NULL));
         check(fake_count_maps() == 2);
-        /* To a minute */
+        /* Precise to a minute */
         pass(70 * NSEC_PER_SEC);
         check(!manager_get_unit(manager, "a.service", NULL) && manager_get_unit(manager, "b.service", NULL));
         check(fake_count_maps() == 1);
@@ -210,7 +210,7 @@ static void expect_state(Client *c, const char *state) {
         }
 }
 
-/* So many seconds of load, at the end of each of which the threshold is in this state. NULL: in any. */
+/* Load for some seconds, after each of which the threshold has to be in this state. NULL: in any. */
 static void expect_seconds(Client *c, unsigned n, uint64_t nsec, const char *state) {
         while (n-- > 0) {
                 fake_requests(slot_of("a.service"), 1000, nsec);
@@ -220,8 +220,8 @@ static void expect_seconds(Client *c, unsigned n, uint64_t nsec, const char *sta
         }
 }
 
-/* Violated when the figure was above the limit for as long as it says, and not ok again before the figure
- * was below the other limit for as long as it says. */
+/* A threshold is violated when its metric was beyond the limit for the duration of the rule, and ok again
+ * when the metric was within the limit of "clear" for the duration there. */
 static void test_threshold(void) {
         _cleanup_client_ Client *c = client_new(0);
 
@@ -229,7 +229,7 @@ static void test_threshold(void) {
         call_succeeds(c, "SetThreshold",
                       "{\"unit\":\"a\",\"threshold\":\"slow: requests.server.firstByte.p99 > 10ms over 10s "
                       "for 5s, clear 5ms for 20s\"}");
-        /* A second more or less, which evaluations may take */
+        /* Evaluations may be a second late */
         expect_seconds(c, 19, 2 * NSEC_PER_MSEC, "unknown");
         expect_seconds(c, 2, 2 * NSEC_PER_MSEC, NULL);
         expect_seconds(c, 3, 2 * NSEC_PER_MSEC, "ok");
@@ -238,7 +238,7 @@ static void test_threshold(void) {
         expect_seconds(c, 2, 20 * NSEC_PER_MSEC, "violated");
         /* Between the limits */
         expect_seconds(c, 60, 7 * NSEC_PER_MSEC, "violated");
-        /* The window of 10 s has the last of these for 9 s at least, and then it takes 20 s */
+        /* The window of 10 s has the last of these for at least 9 s, and "clear" takes 20 s more */
         expect_seconds(c, 28, 2 * NSEC_PER_MSEC, "violated");
         expect_seconds(c, 3, 2 * NSEC_PER_MSEC, NULL);
         expect_seconds(c, 3, 2 * NSEC_PER_MSEC, "ok");
@@ -247,13 +247,13 @@ static void test_threshold(void) {
 
 #define BUSY 32U
 
-/* What a client knows of these thresholds, by its events. */
+/* States of the thresholds by the events that a client has received. */
 typedef struct Events {
         uint64_t sent, suppressed;
         const char *states[BUSY];
 } Events;
 
-/* Those that have been sent. */
+/* Reads the events that have been sent. */
 static void events_read(Client *c, Events *k) {
         char next;
 
@@ -264,7 +264,7 @@ static void events_read(Client *c, Events *k) {
                 unsigned i = name ? (unsigned) atoi(name) : BUSY;
 
                 check(i < BUSY);
-                /* Whatever was suppressed since */
+                /* Events that were suppressed since */
                 check(streq_ptr(sd_json_variant_string(BY_PATH(e, "previous")), k->states[i]));
                 k->states[i] = streq(sd_json_variant_string(BY_PATH(e, "state")), "ok") ? "ok" : "violated";
                 k->sent++;
@@ -272,8 +272,8 @@ static void events_read(Client *c, Events *k) {
         }
 }
 
-/* Events of a user whose thresholds change all the time are limited: later ones have the number of those
- * that were suppressed, and the last one of each threshold has its final state. */
+/* Events of a user with thresholds that change all the time are limited: later ones have the number of
+ * suppressed ones, and the last one of each threshold has its final state. */
 static void test_many_events(void) {
         _cleanup_client_ Client *c = client_new(0), *monitor = client_new(0);
         uint64_t changes = 0;
@@ -290,13 +290,13 @@ static void test_many_events(void) {
                                         .source = THRESHOLD_SOURCE_ADMINISTRATOR }, &t, NULL) >= 0);
                 e.states[i] = "ok";
         }
-        /* The limit is one for ten seconds */
+        /* The limit is for ten seconds */
         pass(12 * NSEC_PER_SEC);
         client_send(monitor, "more", "Monitor", "{}");
         sd_json_variant_unref(client_expect_reply(monitor, "Monitor"));
 
         for (unsigned i = 0; i < 9; i++) {
-                /* The next limit; what was suppressed is in the next event */
+                /* The next interval; the next event has the number of suppressed ones */
                 if (i == 8)
                         pass(12 * NSEC_PER_SEC);
                 for (int n = 1; n >= -1; n -= 2) {
@@ -312,7 +312,8 @@ static void test_many_events(void) {
         call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
 }
 
-/* All see a threshold on a peer, and its state. The peer is in the metric as this client has it. */
+/* A threshold on a peer, and its state, are shown to all users; the metric names the peer as this client may
+ * see it. */
 static void expect_peer_threshold(Client *c, Client *monitor, const char *metric) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *next = NULL;
         sd_json_variant *t, *e;
@@ -355,7 +356,7 @@ static void test_peers(void) {
               == 30);
         sd_json_variant_unref(v);
 
-        /* It sees all others */
+        /* It may see all others */
         v = get(nobody, "a.service", 0);
         check(sd_json_variant_unsigned(BY_PATH(v, "parameters", "requests", "server", "count")) == 30);
         check(!BY_PATH(v, "parameters", "requests", "client", "peers"));
@@ -396,7 +397,7 @@ static uint64_t step_count(sd_json_variant *step) {
         return sd_json_variant_unsigned(BY_PATH(step, "requests", "server", "count"));
 }
 
-/* Of all steps. */
+/* Sum over all steps. */
 static uint64_t history_count(Client *c, const char *unit) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = history(c, unit);
         sd_json_variant *steps = message_parameter(v, "steps");
@@ -407,7 +408,7 @@ static uint64_t history_count(Client *c, const char *unit) {
         return n;
 }
 
-/* Each step has the requests that were made in it, also after a restart. */
+/* Each step has the requests of its time, also after a restart of the daemon. */
 static void test_steps(void) {
         static const unsigned sent[] = { 14, 0, 500, 62 };
         _cleanup_client_ Client *c = client_new(0);
@@ -453,14 +454,14 @@ static void test_steps(void) {
                 expect_count(c, 0, 14 + 500 + 62);
         }
 
-        /* A detach removes it */
+        /* A detach drops the history */
         call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
         call_succeeds(c, "Attach", "{\"unit\":\"a\",\"probes\":[\"requests\"]}");
         check(history_count(c, "a.service") == 0);
         call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
 }
 
-/* Requests in flight of a step are those at its end, whenever the history is read. */
+/* A step has the requests in flight at its end, whenever the history is read. */
 static void test_in_flight_at_the_end(void) {
         _cleanup_client_ Client *c = client_new(0);
 
@@ -504,7 +505,7 @@ static void test_broken_history(void) {
         fake_requests(slot_of("b.service"), 20, 2 * NSEC_PER_MSEC);
         next_step();
         check(history_count(c, "a.service") == 10 && history_count(c, "b.service") == 20);
-        /* Steps of which the map of the unit still has the requests are read from there */
+        /* Steps that the map of the unit still has are read from there */
         for (unsigned i = 0; i < 8; i++)
                 next_step();
         c = client_free(c);
@@ -537,8 +538,8 @@ static uint64_t get_longest(Client *c, const char *unit, uint64_t window) {
         return sd_json_variant_unsigned(BY_PATH(v, "parameters", "requests", "server", "latency", "max"));
 }
 
-/* The figures of a slice have those of an attached service in it from the attach of the slice on, in the
- * total, in each window, since a mark and in the history, also when the service is detached. */
+/* The metrics of a slice include those of an attached service in it from the attach of the slice on: in the
+ * total, in each window, since a mark and in the history, also after the service is detached. */
 static void test_nested(void) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         _cleanup_client_ Client *c = client_new(0);
@@ -582,7 +583,7 @@ static void test_nested(void) {
         check(history_count(c, "inner.service") == 10);
         check(history_count(c, "outer.slice") == 270 + 90 + 55);
 
-        /* Also of a daemon that has started anew */
+        /* After a restart of the daemon as well */
         c = client_free(c);
         daemon_stop();
         daemon_start();
@@ -594,7 +595,7 @@ static void test_nested(void) {
         call_succeeds(c, "Detach", "{\"unit\":\"inner.service\"}");
         expect_count_of(c, "outer.slice", 0, 270 + 90 + 56);
         check(fake_count_maps() > 1);
-        /* What it has counted is in no window any more, and in the total all the same */
+        /* The requests of the service are in no window any more, but in the total */
         pass(700 * NSEC_PER_SEC);
         check(fake_count_maps() == 1);
         expect_count_of(c, "outer.slice", 300 * NSEC_PER_SEC, 0);
@@ -609,7 +610,7 @@ int main(int argc, char **argv) {
         if (!test_become_plain_root())
                 return 77;
 
-        /* No hang is waited for longer than this */
+        /* Deadline of the whole test */
         (void) alarm(100);
         check(mkdtemp(directory) && setenv("RUNTIME_DIRECTORY", directory, true) >= 0);
         test_on_idle = on_idle;
@@ -630,7 +631,7 @@ int main(int argc, char **argv) {
         daemon_stop();
         sd_event_unref(event);
         check(asprintf(&state, "%s/units", directory) > 0 && unlink(state) >= 0);
-        /* There is no file of a unit that is not attached */
+        /* A unit that is not attached has no file */
         check(rmdir(directory) >= 0);
         return EXIT_SUCCESS;
 }

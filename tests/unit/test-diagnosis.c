@@ -12,7 +12,7 @@
 #define US 1e3
 #define MS 1e6
 
-/* A server that is well: 1000 requests per second, 200 us each, 100 us of CPU time, on two CPUs. */
+/* A healthy server: 1000 requests per second, 200 us each, 100 us of CPU time, on two CPUs. */
 static DiagnosisEvidence evidence(void) {
         DiagnosisEvidence e = {};
         DiagnosisFigures *f = &e.now;
@@ -54,7 +54,7 @@ static void diagnose_none(const DiagnosisEvidence *e, Diagnosis *d) {
         check(d->verdict == VERDICT_NOTHING && d->n_findings == 0);
 }
 
-/* This is found, and nothing else. */
+/* This kind is found, and no other. */
 static const Finding* only(const DiagnosisEvidence *e, FindingKind kind, Diagnosis *d) {
         diagnosis_make(e, d);
         for (size_t i = 0; i < d->n_findings; i++)
@@ -101,13 +101,13 @@ static void test_nothing(void) {
 
         nothing(&e);
 
-        /* Threads that wait for work are no contention, however many */
+        /* Threads that wait for work are no contention, however many there are */
         e.now.threads[QOS_STATE_PARK] = 500;
         e.now.threads[QOS_STATE_SLEEP] = 20;
         e.now.threads[QOS_STATE_SOCKET] = 50;
         nothing(&e);
 
-        /* A thread that syncs in the background: no request has room for it in its time of service */
+        /* A thread that syncs in the background: the service time of a request cannot include that */
         e.now.threads[QOS_STATE_RUNNING] = 0.17;
         e.now.threads[QOS_STATE_DISK] = 0.9;
         nothing(&e);
@@ -119,7 +119,7 @@ static void test_nothing(void) {
         e.now.threads[QOS_STATE_RUN_QUEUE] = 0.03;
         nothing(&e);
 
-        /* Processes that accept connections in turns, of which one has its turn */
+        /* Processes that accept connections in turns, one of which has its turn */
         e.now.threads[QOS_STATE_POLL] = 0;
         e.now.threads[QOS_STATE_PARK] = 2;
         e.now.threads[QOS_STATE_SOCKET] = 1;
@@ -132,14 +132,14 @@ static void test_nothing(void) {
         e.now.client_latency = 500 * US;
         nothing(&e);
 
-        /* A request that takes a while, by itself */
+        /* A request of 20 ms, in which its thread sleeps */
         e = evidence();
         set_times(&e.now, 20 * US, 20 * MS);
         e.now.threads[QOS_STATE_SLEEP] = 20;
         nothing(&e);
 }
 
-/* Of nine requests there is no verdict, of ten there is. */
+/* Nine requests are too few for a verdict, ten are enough. */
 static void test_few(void) {
         DiagnosisEvidence e = evidence();
         Diagnosis d;
@@ -181,7 +181,7 @@ static void test_cpu(void) {
               strstr(f->text, "; hog.service had it for 90% of that"));
         check(!strstr(f->text, ", then "));
 
-        /* Another one had it, too, or hardly; and the kernel is no unit */
+        /* Another unit used the CPU as well, or for less than a tenth of the time; the kernel is no unit */
         e.users[0] = (DiagnosisNamed) { .name = "the kernel", .value = 0.3 };
         e.users[1] = (DiagnosisNamed) { .name = "hog.service", .unit = "hog.service", .value = 0.1 };
         e.n_users = 2;
@@ -197,8 +197,8 @@ static void test_cpu(void) {
         e.now.run_queue_own = e.now.run_queue_others = NAN;
         check(!strstr(only(&e, FINDING_CPU, &d)->text, "seen"));
 
-        /* An event loop that has read some requests at once: each of them waits for all that it does, and
-         * for all that it cannot do */
+        /* An event loop that has read several requests: each of them waits for the work on the others, and
+         * for the CPU meanwhile */
         e = evidence();
         e.now.rate = 14600;
         set_times(&e.now, 530 * US, 170 * US);
@@ -211,13 +211,13 @@ static void test_cpu(void) {
         e.now.service_run_queue = 80 * US;
         f = only(&e, FINDING_CPU, &d);
         check(fabs(f->share - 80.0 / 170) < 0.01 && f->certainty == CERTAINTY_LIKELY);
-        /* for a short time, and CPUs are idle */
+        /* For a short time each, while CPUs are idle */
         e.now.run_queue_wait = 30 * US;
         e.now.cpus = 2;
         e.now.idle_cpus = 1;
         nothing(&e);
 
-        /* Woken up after others: nearly all of the time is in the queue */
+        /* Woken after others: nearly all of the time is in the queue */
         e = evidence();
         set_times(&e.now, 4 * MS, 100 * US);
         e.now.rate = 100;
@@ -227,14 +227,14 @@ static void test_cpu(void) {
         f = only(&e, FINDING_CPU, &d);
         check(f->certainty == CERTAINTY_CERTAIN && f->share > 0.9);
 
-        /* CPUs that were asleep and have to wake up, fifty times for each request */
+        /* CPUs that were idle and have to wake up, fifty times per request */
         e.now.run_queue_wait = 30 * US;
         nothing(&e);
         /* The same, and no CPU was idle */
         e.now.idle_cpus = 0;
         (void) only(&e, FINDING_CPU, &d);
 
-        /* No requests, and it does not get to run */
+        /* No requests, and its threads wait for a CPU */
         e.now.rate = 0;
         e.now.first_byte = e.now.receive = e.now.queue = e.now.service = e.now.answer = NAN;
         nothing(&e);
@@ -283,7 +283,7 @@ static void test_disk(void) {
         f = only(&e, FINDING_DISK, &d);
         check(streq(f->resource, "sda") && !f->unit[0]);
 
-        /* What it reads had been in memory */
+        /* The pages that it reads had been in memory */
         e.now.reads = 100;
         e.now.refaults = 800;
         f = only(&e, FINDING_MEMORY, &d);
@@ -302,7 +302,7 @@ static void test_lock_and_memory(void) {
         f = only(&e, FINDING_LOCK, &d);
         check(f->state == QOS_STATE_LOCK && fabs(f->share - 14.0 / 16) < 0.03);
 
-        /* Threads in calls on one file, of which one at a time may write */
+        /* Threads in calls on one file, to which one at a time may write */
         e = evidence();
         set_times(&e.now, 20 * US, 10 * MS);
         e.now.rate = 400;
@@ -312,7 +312,7 @@ static void test_lock_and_memory(void) {
         f = only(&e, FINDING_LOCK, &d);
         check(f->state == QOS_STATE_DISK && streq(f->resource, "lock in ext4_buffered_write_iter()") &&
               strstr(f->text, "released by writer (12)"));
-        /* which waits for the disk: that is the cause */
+        /* The holder waits for the disk, which is the cause */
         e.kernel[QOS_STATE_DISK].value = 2.5;
         (void) only(&e, FINDING_DISK, &d);
         /* Two kinds of locks are one finding */
@@ -321,7 +321,7 @@ static void test_lock_and_memory(void) {
         set_times(&e.now, 20 * US, 14 * MS);
         (void) only(&e, FINDING_LOCK, &d);
 
-        /* A row in a database: those who wait sleep like those who have nothing to do */
+        /* A row in a database: threads that wait for it sleep like idle ones */
         e = evidence();
         set_times(&e.now, 20 * US, 10 * MS);
         e.now.rate = 100;
@@ -336,7 +336,7 @@ static void test_lock_and_memory(void) {
         f = only(&e, FINDING_LOCK, &d);
         check(f->state == QOS_STATE_POLL && streq(f->resource, "a signal to process 12") &&
               strstr(f->text, "released by postgres (34)"));
-        /* for less than a millisecond, as those that commit together do; or seldom */
+        /* Waits of less than a millisecond, as for a group commit, or rare ones */
         set_times(&e.now, 20 * US, 1 * MS);
         e.now.rate = 1000;
         e.now.blocked_by_requests = 0.9 * MS;
@@ -345,12 +345,12 @@ static void test_lock_and_memory(void) {
         e.now.rate = 5;
         e.now.blocked_by_requests = 9.5 * MS;
         nothing(&e);
-        /* while the other one waits for a backend: that is the cause */
+        /* The other thread waits for a backend, which is the cause */
         e.now.rate = 100;
         e.now.client_rate = 100;
         e.now.client_latency = 9.6 * MS;
         (void) only(&e, FINDING_DEPENDENCY, &d);
-        /* as it always does: its baseline is the same, and something else was added */
+        /* The baseline has the same wait, and something else was added */
         {
                 DiagnosisEvidence before = evidence();
 
@@ -366,7 +366,7 @@ static void test_lock_and_memory(void) {
                 e.now.threads[QOS_STATE_DISK] = 0;
                 e.now.blocked_by_requests = 29 * MS;
                 (void) only(&e, FINDING_LOCK, &d);
-                /* Of a history it is not known */
+                /* A history does not have it */
                 before.now.blocked_by_requests = NAN;
                 (void) only(&e, FINDING_LOCK, &d);
         }
@@ -403,7 +403,7 @@ static void test_dependency(void) {
         check(streq(f->resource, "10.0.0.7:5432") && streq(f->unit, "postgresql.service") &&
               strstr(f->text, "10.0ms"));
 
-        /* Requests to peers beside its own requests: more than fit into their time */
+        /* Requests to peers beside the unit's own requests: more than fit into their time */
         e = evidence();
         set_times(&e.now, 20 * US, 5 * MS);
         e.now.rate = 100;
@@ -412,7 +412,7 @@ static void test_dependency(void) {
         e.now.client_latency = 1 * MS;
         (void) only(&e, FINDING_LOCK, &d);
 
-        /* It may be the one as well as the other, and something is */
+        /* Either wait may be the cause, and one of them is */
         e.now.client_rate = 100;
         e.now.client_latency = 4.5 * MS;
         diagnosis_make(&e, &d);
@@ -421,7 +421,7 @@ static void test_dependency(void) {
                 check(d.findings[i].certainty == CERTAINTY_POSSIBLE);
 }
 
-/* A sentence that is too long for two names ends with a whole letter. */
+/* A sentence that is too long for two names ends with a whole character. */
 static void test_long_names(void) {
         DiagnosisEvidence e = evidence();
         Diagnosis d;
@@ -474,7 +474,7 @@ static void test_nagle(void) {
         nothing(&e);
         e.n_sends = 100;
 
-        /* As it always is */
+        /* The baseline has the same */
         normal = e.now;
         e.normal = &normal;
         nothing(&e);
@@ -493,14 +493,14 @@ static void test_nagle(void) {
         e.now.sends[QOS_SEND_WAIT_NAGLE] = 0.9;
         nothing(&e);
 
-        /* Half of the time is for certain */
+        /* Half of the time is certain */
         e.now.answer = 40 * MS;
         e.now.sends[QOS_SEND_WAIT_NAGLE] = 39;
         f = only(&e, FINDING_NAGLE, &d);
         check(f->certainty == CERTAINTY_CERTAIN);
 }
 
-/* The same response, 400 ms of 500 in which it is sent, for each of the causes that are not the unit's. */
+/* The same response, sent for 400 of 500 ms, for each of the causes outside of the unit. */
 static void test_sends(void) {
         static const struct {
                 enum qos_send_wait wait;
@@ -529,7 +529,7 @@ static void test_sends(void) {
                 check(f->certainty == table[i].certainty && strstr(f->text, table[i].words));
                 check(strstr(d.summary, "80% of the latency"));
 
-                /* Below half only what the unit can avoid is found */
+                /* Below half only causes that the unit can avoid are found */
                 e.now.sends[table[i].wait] = 2;
                 if (table[i].kind == FINDING_SEND_BUFFER) {
                         f = only(&e, table[i].kind, &d);
@@ -560,14 +560,14 @@ static void test_network(void) {
         f = only(&e, FINDING_NETWORK, &d);
         check(f->certainty == CERTAINTY_POSSIBLE && strstr(f->text, "not known"));
 
-        /* Five connections, each time they were counted */
+        /* Five connections at each count */
         e.n_sends = 100;
         e.now.sends[QOS_SEND_WAIT_PATH] = 5;
         f = only(&e, FINDING_NETWORK, &d);
         check(f->certainty == CERTAINTY_LIKELY && strstr(f->text, "clients") &&
               !(f->time < e.now.answer) && !(f->time > e.now.answer));
 
-        /* The application itself takes its time for the rest of the response */
+        /* The application itself is slow with the rest of the response */
         e.now.sends[QOS_SEND_WAIT_PATH] = 0.1;
         nothing(&e);
         diagnosis_make(&e, &d);
@@ -589,21 +589,21 @@ static void test_network(void) {
         e.now.covered = 60e9;
         e.now.serving = 0.2;
         (void) only(&e, FINDING_NETWORK, &d);
-        /* and losses on the path to them are a finding all the same */
+        /* Losses on the path to them are a finding nevertheless */
         e.now.rate = 100;
         e.now.serving = 0.01;
         e.now.retransmits = 50;
         f = only(&e, FINDING_NETWORK, &d);
         check(isnan(f->share));
 
-        /* Requests that drop in */
+        /* Requests that arrive slowly */
         e = evidence();
         e.now.receive = 30 * MS;
         set_times(&e.now, 20 * US, 180 * US);
         f = only(&e, FINDING_NETWORK, &d);
         check(strstr(f->text, "to arrive"));
 
-        /* Loss alone */
+        /* Losses alone */
         e = evidence();
         e.now.retransmits = 50;
         f = only(&e, FINDING_NETWORK, &d);
@@ -611,7 +611,7 @@ static void test_network(void) {
         check(streq(d.summary, "network: segments are lost on the path to clients: 50 retransmits/s (5%)"));
         e.now.retransmits = 5;
         nothing(&e);
-        /* As much as some clients make of themselves, unless it was less before */
+        /* As many as some clients cause, unless the baseline has less */
         e.now.retransmits = 15;
         nothing(&e);
         normal = e.now;
@@ -621,7 +621,7 @@ static void test_network(void) {
         check(f->certainty == CERTAINTY_LIKELY);
         normal.retransmits = 40;
         nothing(&e);
-        /* Of large responses, each is many segments */
+        /* Large responses have many segments each */
         e.normal = NULL;
         e.now.bytes_out = 140000;
         nothing(&e);
@@ -666,7 +666,7 @@ static void test_beside(void) {
         e.now.blocked_by_requests = e.now.service_lock = 0;
         e.now.service_run_queue = 10 * US;
         nothing(&e);
-        /* What was normal is not known so exactly: then neither is what it is compared to */
+        /* A baseline without the exact times: they are not used on either side */
         normal = e.now;
         normal.blocked_by_requests = normal.service_lock = normal.service_run_queue = NAN;
         normal.threads[QOS_STATE_RUN_QUEUE] = 0;
@@ -699,7 +699,7 @@ static void test_limit(void) {
         f = only(&e, FINDING_LIMIT, &d);
         check(streq(f->resource, "process 4711"));
 
-        /* Two workers, each with 10 ms of its own, and CPUs that have nothing to do */
+        /* Two workers, each with 10 ms of its own, and idle CPUs */
         e = evidence();
         set_times(&e.now, 30 * MS, 10 * MS);
         e.now.rate = 200;
@@ -707,11 +707,11 @@ static void test_limit(void) {
         f = only(&e, FINDING_LIMIT, &d);
         check(strstr(f->text, "2.0 at a time") && strstr(f->text, "CPUs are idle") &&
               f->certainty == CERTAINTY_LIKELY);
-        /* while they wait for a lock: that explains it, not their number */
+        /* They wait for a lock, which explains it, and not their number */
         e.now.threads[QOS_STATE_LOCK] = 1.9;
         (void) only(&e, FINDING_LOCK, &d);
 
-        /* Four threads on the only CPU that they may use: they wait for each other */
+        /* Four threads on the only CPU that they may use wait for each other */
         e = evidence();
         set_times(&e.now, 1 * MS, 3 * MS);
         e.now.rate = 1000;
@@ -728,7 +728,7 @@ static void test_limit(void) {
         e.now.run_queue_own = 2;
         e.now.run_queue_others = 0.45;
         (void) only(&e, FINDING_LIMIT, &d);
-        /* and for another unit, if that had the CPU for most of it */
+        /* They wait for another unit, if that had the CPU for most of the time */
         e.users[0].value = e.now.run_queue_others = 2.1;
         diagnosis_make(&e, &d);
         check(find(&d, FINDING_CPU) && streq(find(&d, FINDING_CPU)->unit, "hog.service"));
@@ -744,7 +744,7 @@ static void test_limit(void) {
         check(streq(f->resource, "app:mutex") && strstr(f->text,
                                                         "app:mutex, released by writer (12)"));
 
-        /* All CPUs, by many threads that compete with each other */
+        /* All CPUs, used by many threads that compete with each other */
         e = evidence();
         set_times(&e.now, 1 * MS, 15 * MS);
         e.now.rate = 500;
@@ -776,7 +776,7 @@ static void test_normal(void) {
         check(find(&d, FINDING_WORKLOAD) && d.findings[0].kind == FINDING_WORKLOAD &&
               strstr(d.findings[0].text, "3.00k requests/s, baseline 1.00k"));
 
-        /* Larger ones */
+        /* Larger requests */
         e = evidence();
         e.normal = &before.now;
         set_times(&e.now, 20 * US, 900 * US);
@@ -785,7 +785,7 @@ static void test_normal(void) {
         f = only(&e, FINDING_WORKLOAD, &d);
         check(strstr(f->text, "larger"));
 
-        /* Such that take more CPU time */
+        /* Requests that take more CPU time */
         e.now.bytes_out = 128;
         e.now.threads[QOS_STATE_RUNNING] = 0.8;
         f = only(&e, FINDING_WORKLOAD, &d);
@@ -798,7 +798,7 @@ static void test_normal(void) {
         e.now.threads[QOS_STATE_DISK] = 0.7;
         (void) only(&e, FINDING_DISK, &d);
         check(d.n_excluded > 0);
-        /* and more requests at the same time: the wait explains it */
+        /* More requests at the same time as well: the wait explains it */
         e.now.rate = 2000;
         e.now.threads[QOS_STATE_DISK] = 1.4;
         e.now.threads[QOS_STATE_RUNNING] = 0.2;
@@ -815,7 +815,7 @@ static void test_normal(void) {
         e.now.threads[QOS_STATE_LOCK] = 10;
         (void) only(&e, FINDING_LOCK, &d);
 
-        /* Slower, and nobody knows why */
+        /* Slower for an unknown reason */
         e = before;
         e.normal = &before.now;
         set_times(&e.now, 20 * US, 15 * MS);
@@ -823,7 +823,7 @@ static void test_normal(void) {
         check(d.verdict == VERDICT_UNKNOWN && d.n_findings == 0);
 }
 
-/* Those that are read and wait in the application. */
+/* Requests that are read and wait in the application. */
 static const char* excluded(const DiagnosisEvidence *e, FindingKind kind, Diagnosis *d) {
         diagnose_none(e, d);
         for (size_t i = 0; i < d->n_excluded; i++)
@@ -832,7 +832,7 @@ static const char* excluded(const DiagnosisEvidence *e, FindingKind kind, Diagno
         return "";
 }
 
-/* What is below a limit of its rule says which. */
+/* A cause that is excluded names the limit that it is below. */
 static void test_limits(void) {
         DiagnosisEvidence e = evidence();
         DiagnosisFigures normal;
@@ -871,7 +871,7 @@ static void test_limits(void) {
         check(streq(excluded(&e, FINDING_NETWORK, &d),
                     "requests arrive in 0us, responses leave in 44.0ms (44% of the latency), limit 50%"));
 
-        /* More than half of it, and no more than before */
+        /* More than half of it, but no more than in the baseline */
         set_times(&e.now, 0, 6 * MS);
         normal = e.now;
         e.normal = &normal;
@@ -896,7 +896,7 @@ static void test_inside(void) {
         const Finding *f;
         Diagnosis d;
 
-        /* One thread does all of it, in batches */
+        /* One thread serves all requests, in batches */
         e.now.rate = 400;
         set_times(&e.now, 50 * US, 30 * MS);
         e.now.threads[QOS_STATE_RUNNING] = e.now.busiest_process = e.now.busiest_thread = 0.95;
@@ -905,30 +905,30 @@ static void test_inside(void) {
         f = only(&e, FINDING_LIMIT, &d);
         check(f->certainty == CERTAINTY_LIKELY && streq(f->resource, "thread batcher (17)") &&
               strstr(f->text, "12.0 requests at a time"));
-        /* or each request has a thread that sleeps, and another one is busy by itself */
+        /* Each request has a thread that sleeps, and another thread is busy */
         e.now.threads[QOS_STATE_PARK] = 0;
         e.now.threads[QOS_STATE_SLEEP] = 11;
         f = only(&e, FINDING_LIMIT, &d);
         check(f->certainty == CERTAINTY_POSSIBLE);
         e.now.threads[QOS_STATE_SLEEP] = 0;
         e.now.threads[QOS_STATE_PARK] = 11;
-        /* Others take the CPU from the thread for a third of the time, in which it is not idle, either */
+        /* Others have the CPU of the thread for a third of the time, in which it is not idle either */
         e.now.threads[QOS_STATE_RUNNING] = e.now.busiest_process = e.now.busiest_thread = 0.65;
         diagnose_none(&e, &d);
         e.busiest_thread_ready = 0.3;
         f = only(&e, FINDING_LIMIT, &d);
         check(streq(f->resource, "thread batcher (17)"));
-        /* or for half of it: without them the thread might not be busy */
+        /* Others have it for half of the time: without them the thread might not be busy */
         e.now.threads[QOS_STATE_RUNNING] = e.now.busiest_process = e.now.busiest_thread = 0.5;
         e.busiest_thread_ready = 0.5;
         diagnose_none(&e, &d);
         e.now.threads[QOS_STATE_RUNNING] = e.now.busiest_process = e.now.busiest_thread = 0.95;
         e.busiest_thread_ready = 0;
-        /* They wait for something else, and it is in the background */
+        /* They wait for something else, and the thread is busy in the background */
         e.now.client_rate = 400;
         e.now.client_latency = 29 * MS;
         (void) only(&e, FINDING_DEPENDENCY, &d);
-        /* One at a time waits for no other */
+        /* One request at a time waits for no other */
         e.now.client_rate = 0;
         e.now.rate = 40;
         diagnose_none(&e, &d);
@@ -945,7 +945,7 @@ static void test_inside(void) {
 
 }
 
-/* What a history says is what the unit does, which need not be well. */
+/* A history has the usual behaviour of the unit, which need not be good. */
 static void test_history(void) {
         DiagnosisEvidence before = evidence(), e = evidence();
         const Finding *f;
@@ -959,18 +959,18 @@ static void test_history(void) {
         f = only(&e, FINDING_LOCK, &d);
         check(f->certainty == CERTAINTY_CERTAIN && strstr(d.text, "; usually: 1.00k requests/s, 200us"));
 
-        /* It always was: that is found, too */
+        /* It was always slow: that is found as well */
         before = e;
         before.normal = NULL;
         e.usual = 5 * MS;
         f = only(&e, FINDING_LOCK, &d);
         check(strstr(d.text, "; usually"));
-        /* and is no finding if the baseline has it */
+        /* It is no finding if the baseline has it */
         e.usual = 0;
         diagnosis_make(&e, &d);
         check(d.verdict == VERDICT_NOTHING);
 
-        /* Slower than mostly, but as it is for a quarter of the time */
+        /* Slower than mostly, but as slow as in a quarter of the time */
         e = evidence();
         before = evidence();
         e.normal = &before.now;
@@ -982,7 +982,7 @@ static void test_history(void) {
         e.usual = 500 * US;
         (void) only(&e, FINDING_DISK, &d);
 
-        /* What threads waited for was not known then: what it takes without a normal, and less sure */
+        /* The history has no waits: limits are those without a baseline, and the finding is less certain */
         before.now.threads[QOS_STATE_DISK] = NAN;
         diagnosis_make(&e, &d);
         check(!find(&d, FINDING_DISK));
@@ -991,7 +991,7 @@ static void test_history(void) {
         f = only(&e, FINDING_DISK, &d);
         check(f->certainty == CERTAINTY_LIKELY);
 
-        /* Some microseconds more for no reason are none; milliseconds are */
+        /* A difference of some microseconds is none, one of milliseconds is */
         e = evidence();
         before = evidence();
         e.normal = &before.now;
@@ -1021,7 +1021,7 @@ static void test_two(void) {
         check(d.findings[0].share >= d.findings[1].share);
 }
 
-/* Units that serve nothing: by what their threads do while they are not idle. */
+/* Units without requests: states of threads while they are not idle. */
 static DiagnosisEvidence batch(void) {
         DiagnosisEvidence e = evidence();
 
@@ -1048,13 +1048,13 @@ static void test_threads(void) {
               fabs(f->share - 2.6 / 3) < 0.001 && isnan(f->time));
         check(streq(f->resource, "worker:queue_mutex") && strstr(f->text, "released by worker (12)") &&
               strstr(f->text, "2.6 threads on average"));
-        /* Beside more that run */
+        /* Beside more threads that run */
         e.now.threads[QOS_STATE_RUNNING] = 7;
         f = only(&e, FINDING_LOCK, &d);
         check(f->certainty == CERTAINTY_POSSIBLE);
         e.now.threads[QOS_STATE_RUNNING] = 11;
         nothing(&e);
-        /* As is normal; what a history has is not for that reason well */
+        /* A baseline has the same; a history may include the bottleneck */
         e.now.threads[QOS_STATE_RUNNING] = 0.4;
         before = e;
         e.normal = &before.now;
@@ -1071,7 +1071,7 @@ static void test_threads(void) {
         e.now.threads[QOS_STATE_DISK] = e.now.threads[QOS_STATE_LOCK] = 0.42;
         diagnosis_make(&e, &d);
         check(d.n_findings == 2 && d.findings[0].kind + d.findings[1].kind == FINDING_DISK + FINDING_LOCK);
-        /* one of them hardly, or both hardly */
+        /* One of them hardly, or both hardly */
         e.now.threads[QOS_STATE_LOCK] = 0.22;
         (void) only(&e, FINDING_DISK, &d);
         e.now.threads[QOS_STATE_DISK] = 0.22;
@@ -1087,7 +1087,7 @@ static void test_threads(void) {
         e.now.idle_cpus = 0;
         (void) only(&e, FINDING_CPU, &d);
 
-        /* One that just runs, on as many CPUs as there are, and with more threads than that */
+        /* Threads that just run, on as many CPUs as there are, and more threads than that */
         e = batch();
         e.now.threads[QOS_STATE_RUNNING] = 1;
         nothing(&e);
@@ -1098,7 +1098,7 @@ static void test_threads(void) {
         e.now.run_queue_wait = 3 * MS;
         e.now.idle_cpus = 0;
         nothing(&e);
-        /* where others have the CPUs */
+        /* Others have the CPUs */
         e.now.threads[QOS_STATE_RUNNING] = 0.3;
         e.now.run_queue_own = 0.1;
         e.now.run_queue_others = 5.9;
@@ -1106,7 +1106,7 @@ static void test_threads(void) {
         e.n_users = 1;
         f = only(&e, FINDING_CPU, &d);
         check(streq(f->unit, "hog.service"));
-        /* where they only wake up */
+        /* The CPUs only wake up */
         e.now.run_queue_wait = 20 * US;
         e.now.idle_cpus = 1;
         nothing(&e);
@@ -1124,14 +1124,14 @@ static void test_threads(void) {
         e.now.reads = 1000;
         f = only(&e, FINDING_DISK, &d);
         check(f->state == QOS_STATE_DISK && f->certainty == CERTAINTY_LIKELY);
-        /* for pages that had been in memory, or for another thread in the kernel */
+        /* Pages that had been in memory, or another thread in the kernel */
         e.now.refaults = 900;
         (void) only(&e, FINDING_MEMORY, &d);
         e.kernel[QOS_STATE_DISK] = (DiagnosisNamed) { .name = "lock in ext4_buffered_write_iter()",
                                                       .value = 0.7 };
         f = only(&e, FINDING_LOCK, &d);
         check(streq(f->resource, "lock in ext4_buffered_write_iter()"));
-        /* now and then, as an idle daemon may */
+        /* Now and then, as in an idle daemon */
         e.now.threads[QOS_STATE_DISK] = 0.3;
         nothing(&e);
 
@@ -1149,12 +1149,12 @@ static void test_unknown(void) {
         DiagnosisEvidence e = {};
         Diagnosis d;
 
-        /* Nothing is known at all */
+        /* No figure is known */
         diagnosis_figures_set_absent(&e.now);
         diagnosis_make(&e, &d);
         check(d.verdict == VERDICT_UNKNOWN && d.n_findings == 0);
 
-        /* Requests alone: what threads do is neither found nor ruled out */
+        /* Requests alone: waits of threads are neither found nor excluded */
         e = evidence();
         for (unsigned i = 0; i < QOS_STATES; i++)
                 e.now.threads[i] = NAN;
@@ -1165,7 +1165,7 @@ static void test_unknown(void) {
         for (size_t i = 0; i < d.n_excluded; i++)
                 check(d.excluded[i].kind == FINDING_LIMIT || d.excluded[i].kind == FINDING_NETWORK);
 
-        /* Slow as people notice, and nothing that is known explains it */
+        /* Slow enough to be noticed by people, and no known wait explains it */
         e = evidence();
         set_times(&e.now, 20 * US, 300 * MS);
         diagnosis_make(&e, &d);
@@ -1239,13 +1239,13 @@ static void test_waits_by_intent(void) {
         check(d.verdict == VERDICT_UNKNOWN);
         e.normal = NULL;
         e.usual = 0;
-        /* A thread of its own may be stuck as well */
+        /* A thread that sleeps may be stuck as well */
         e.now.threads[QOS_STATE_SLEEP] = 1;
         diagnosis_make(&e, &d);
         check(d.verdict == VERDICT_UNKNOWN);
         e.now.threads[QOS_STATE_SLEEP] = 0;
 
-        /* So does the unit, for a peer */
+        /* The unit itself waits for a peer */
         e.n_peers = 2;
         e.peers[0] = (DiagnosisNamed) { .name = "10.0.0.1:80", .rate = 10, .value = 1 * MS, .in_flight = 1 };
         e.peers[1] = (DiagnosisNamed) { .name = "10.0.0.2:80", .unit = "b.service", .in_flight = 7 };
@@ -1254,7 +1254,7 @@ static void test_waits_by_intent(void) {
         check(strstr(d.summary, "dependency fails"));
 }
 
-/* Requests over UDP: their whole time is known, not when they were read. */
+/* Requests over UDP: their latency is known, but not when they are read. */
 static void test_without_parts(void) {
         DiagnosisEvidence e = evidence();
         Diagnosis d;
@@ -1275,7 +1275,7 @@ static void test_without_parts(void) {
         e.now.client_rate = 70;
         nothing(&e);
 
-        /* Slow, and no reason is known */
+        /* Slow for an unknown reason */
         e.now.first_byte = 150 * MS;
         diagnosis_make(&e, &d);
         check(d.verdict == VERDICT_UNKNOWN);
@@ -1284,7 +1284,7 @@ static void test_without_parts(void) {
         check(strstr(only(&e, FINDING_DISK, &d)->rule, "when its requests are read"));
 }
 
-/* A unit that serves, with the failures of it that PID 1 and the counters report. */
+/* A unit that serves requests, with failures that PID 1 and the counters report. */
 static DiagnosisEvidence serving(void) {
         DiagnosisEvidence e = evidence();
 
@@ -1305,14 +1305,14 @@ static void test_errors(void) {
 
         nothing(&e);
 
-        /* All of them, at full speed */
+        /* All of them fail, at full speed */
         e.now.status5xx = 1000;
         f = only(&e, FINDING_ERRORS, &d);
         check(f->certainty == CERTAINTY_CERTAIN && fabs(f->share - 1) < 1e-9);
         check(streq(f->text, "100% of 1.00k requests/s fail: 1.00k/s HTTP 5xx"));
         check(streq(d.summary, f->text) && strstr(f->next, "journalctl -u app.service"));
 
-        /* What never had a response is not in the rate, and counts */
+        /* Requests without a response are not in the rate, but count */
         e.now.status5xx = NAN;
         e.now.grpc_errors = NAN;
         e.now.resets = 1000;
@@ -1320,14 +1320,14 @@ static void test_errors(void) {
         f = only(&e, FINDING_ERRORS, &d);
         check(fabs(f->share - 0.75) < 1e-9 && strstr(f->text, "75% of 4.00k requests/s fail"));
 
-        /* Less than one of a hundred is none, exactly so many is */
+        /* Less than 1 % is no finding, exactly 1 % is */
         e = serving();
         e.now.status5xx = 9.9;
         nothing(&e);
         e.now.status5xx = 10;
         (void) only(&e, FINDING_ERRORS, &d);
 
-        /* A few are a finding only where nearly nothing else happens */
+        /* A few are a finding only if there are nearly no other requests */
         e.now.rate = 40;
         e.now.covered = 1 * NSEC_PER_SEC;
         e.now.status5xx = 4;
@@ -1340,7 +1340,7 @@ static void test_errors(void) {
         f = only(&e, FINDING_ERRORS, &d);
         check(f->certainty == CERTAINTY_LIKELY);
 
-        /* As many as usual, and more; ten of a hundred are too many in any case */
+        /* As many as usual, and more; 10 % are too many in any case */
         e = serving();
         e.normal = &normal;
         e.usual = 300 * US;
@@ -1353,7 +1353,7 @@ static void test_errors(void) {
         e.now.status5xx = 100;
         (void) only(&e, FINDING_ERRORS, &d);
 
-        /* It precedes what takes most time */
+        /* It precedes the cause of most of the time */
         e = serving();
         e.now.status5xx = 500;
         set_times(&e.now, 20 * US, 900 * US);
@@ -1362,7 +1362,7 @@ static void test_errors(void) {
         check(d.n_findings == 2 && d.findings[0].kind == FINDING_ERRORS &&
               d.findings[1].kind == FINDING_LOCK);
 
-        /* Clients give up before there is a response */
+        /* Clients abort before there is a response */
         e = serving();
         e.now.rate = 10;
         e.now.client_aborts = 9;
@@ -1386,7 +1386,7 @@ static void test_failing_peer(void) {
                      "3.00s: 1.00k/s connections refused"));
         check(streq(f->next, "qosctl diagnose backend.service"));
 
-        /* The unit's own errors come first, with what is behind them */
+        /* The errors of the unit come first, with their cause */
         e.now.status5xx = 1000;
         diagnosis_make(&e, &d);
         check(d.n_findings == 2 && d.findings[0].kind == FINDING_ERRORS &&
@@ -1395,7 +1395,7 @@ static void test_failing_peer(void) {
         check(streq(d.findings[0].unit, "backend.service") &&
               streq(d.findings[0].next, "qosctl diagnose backend.service"));
 
-        /* Most of them are not behind these */
+        /* Most of the errors have another cause */
         e.now.status5xx = 2001;
         e.now.rate = 4000;
         diagnosis_make(&e, &d);
@@ -1412,7 +1412,7 @@ static void test_failing_peer(void) {
         nothing(&e);
 }
 
-/* Requests to a peer that the unit gives up, or that nobody has given up yet. */
+/* Requests to a peer that the unit aborts, or that are still in flight. */
 static void test_silent_peer(void) {
         DiagnosisEvidence e = serving();
         const Finding *f;
@@ -1436,7 +1436,7 @@ static void test_silent_peer(void) {
         check(strstr(d.summary, "so do 100% of its requests to 127.0.0.1:9000 (backend.service)"));
         check(streq(d.findings[0].unit, "backend.service"));
 
-        /* For other reasons; it responds to most */
+        /* The unit fails for other reasons; the peer responds to most requests */
         e.peers[0].aborts = 4;
         (void) only(&e, FINDING_ERRORS, &d);
         e.peers[0].aborts = 10;
@@ -1444,7 +1444,7 @@ static void test_silent_peer(void) {
         (void) only(&e, FINDING_ERRORS, &d);
         e.peers[0].rate = 0;
 
-        /* Clients give up, so that the unit does, too */
+        /* Clients abort, and so does the unit */
         e.now.status5xx = 0;
         e.now.client_aborts = 20;
         diagnosis_make(&e, &d);
@@ -1452,7 +1452,7 @@ static void test_silent_peer(void) {
               d.findings[1].kind == FINDING_DEPENDENCY);
         e.now.client_aborts = 0;
 
-        /* None of them has failed yet, while the unit does; a connection of its own kind beside others */
+        /* None of them has failed yet, while the unit fails; a connection of its own kind beside others */
         e.now.status5xx = 10;
         e.peers[0].aborts = 0;
         e.peers[0].in_flight = 15;
@@ -1464,7 +1464,7 @@ static void test_silent_peer(void) {
         e.peers[0].in_flight = 14;
         (void) only(&e, FINDING_ERRORS, &d);
 
-        /* The unit does not fail, but waits for as long as that takes */
+        /* The unit does not fail, but waits for that long */
         e.now.status5xx = 0;
         e.peers[0].in_flight = 0;
         e.peers[0].aborts = 10;
@@ -1479,7 +1479,7 @@ static void test_silent_peer(void) {
         check(d.verdict == VERDICT_UNKNOWN);
 }
 
-/* Requests wait while the unit does something else. */
+/* Requests wait while the unit is busy otherwise. */
 static void test_inattention(void) {
         DiagnosisEvidence e = evidence();
         const Finding *f;
@@ -1502,7 +1502,7 @@ static void test_inattention(void) {
         check(strstr(only(&e, FINDING_LIMIT, &d)->text,
                      "responded; 3 connections are not accepted (limit 64)"));
 
-        /* It waits for what it may wait for by intent, but not in front of a queue */
+        /* It may wait by intent, but not with connections in its accept queue */
         e.now.threads[QOS_STATE_RUNNING] = e.now.threads[QOS_STATE_RUN_QUEUE] = 0;
         e.now.busiest_thread = e.busiest_thread_ready = 0;
         f = only(&e, FINDING_LIMIT, &d);
@@ -1521,7 +1521,7 @@ static void test_inattention(void) {
         check(streq(d.summary, "inconclusive: requests wait without a response, 4.0 threads on average are "
                     "in state idle futex"));
 
-        /* Others are served */
+        /* Other requests are served */
         e = serving();
         e.now.in_flight = e.now.waiting = 4;
         e.now.oldest = e.now.oldest_waiting = 11e9;
@@ -1529,7 +1529,7 @@ static void test_inattention(void) {
         check(strstr(d.text, "; 4 requests wait without a response, the oldest for 11.0s"));
 }
 
-/* What is slow for no reason that is known is said to sleep, or to wait for a child. */
+/* A unit that is slow for an unknown reason sleeps, or waits for a child. */
 static void test_asleep(void) {
         DiagnosisEvidence e = serving();
         Diagnosis d;
@@ -1550,7 +1550,7 @@ static void test_asleep(void) {
         check(streq(d.summary, "inconclusive"));
 }
 
-/* The one thread that all requests wait for has its CPU for less time than others have it. */
+/* The only thread that all requests wait for has its CPU for less time than others. */
 static void test_starved_thread(void) {
         DiagnosisEvidence e = serving();
         const Finding *f;
@@ -1573,13 +1573,13 @@ static void test_starved_thread(void) {
         check(f->certainty == CERTAINTY_LIKELY && streq(f->unit, "hog.service"));
         check(strstr(f->text, "11.7 requests at a time wait for one thread: ") &&
               strstr(f->text, "in which batcher (12) waits for a CPU; hog.service had it for 85% of that"));
-        /* For as long as it runs there is nothing to wait for */
+        /* Nothing waits while it runs */
         e.busiest_thread_ready = 0.3;
         diagnosis_make(&e, &d);
         check(d.n_findings == 0);
 }
 
-/* Peers whose responses report errors. */
+/* Peers with responses that report errors. */
 static void test_peer_errors(void) {
         DiagnosisEvidence e = serving();
         const Finding *f;
@@ -1595,7 +1595,7 @@ static void test_peer_errors(void) {
         check(streq(f->text, "20% of 100 requests/s to 127.0.0.1:6379 fail, 40 in 2.00s: "
                     "20/s error replies"));
 
-        /* One that fails most is named, of all that it does wrong */
+        /* The peer that fails most is named, with all kinds of failures */
         e.peers[0].status5xx = 490;
         e.peers[0].errors = 10;
         f = only(&e, FINDING_DEPENDENCY, &d);
@@ -1647,7 +1647,7 @@ static void test_down(void) {
         e.run.lifecycle.exit_status = SIGSEGV;
         check(strstr(only(&e, FINDING_DOWN, &d)->text, "signal SEGV, core dumped"));
 
-        /* Somebody has stopped it */
+        /* It was stopped by an administrator */
         e.run.active_state = "inactive";
         (void) snprintf(e.run.lifecycle.result, sizeof(e.run.lifecycle.result), "success");
         check(streq(only(&e, FINDING_DOWN, &d)->text, "inactive for 16min 40s, result success"));
@@ -1659,7 +1659,7 @@ static void test_down(void) {
         (void) snprintf(e.run.lifecycle.result, sizeof(e.run.lifecycle.result), "exit-code");
         (void) only(&e, FINDING_DOWN, &d);
 
-        /* Nobody knows the state of a control group */
+        /* The state of a control group that is no unit is not known */
         e.run.active_state = NULL;
         nothing(&e);
 }
@@ -1688,7 +1688,7 @@ static void test_restarts(void) {
         e.run.restarts = ABSENT;
         nothing(&e);
 
-        /* A start that takes long is none */
+        /* A start that takes long is no restart */
         e.run.active_state = "activating";
         (void) snprintf(e.run.lifecycle.sub_state, sizeof(e.run.lifecycle.sub_state), "start");
         e.run.restarts = 0;
@@ -1757,7 +1757,7 @@ static void test_no_requests(void) {
         check(!find(&d, FINDING_IDLE));
 }
 
-/* Failures that are fast, and 404s, are no bottleneck, however busy the threads are. */
+/* Fast failures, and 404s, are no bottleneck, however busy the threads are. */
 static void test_faster_than_usual(void) {
         DiagnosisEvidence e = serving();
         DiagnosisFigures normal = e.now;
@@ -1776,7 +1776,7 @@ static void test_faster_than_usual(void) {
         e.now.busiest_process = 1;
         nothing(&e);
 
-        /* As slow as always may have been too slow always */
+        /* A unit that is as slow as ever may have been too slow all the time */
         set_times(&e.now, 900 * US, 100 * US);
         diagnosis_make(&e, &d);
         check(find(&d, FINDING_LIMIT));
