@@ -16,19 +16,20 @@ SD_VARLINK_DEFINE_ENUM_TYPE(
 
 SD_VARLINK_DEFINE_ENUM_TYPE(
                 FindingKind,
-                FIELD_COMMENT("Its threads wait for CPUs that others use"),
+                FIELD_COMMENT("Threads wait for CPUs that others use"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(cpu),
-                FIELD_COMMENT("Its CPU quota is used up"),
+                FIELD_COMMENT("The CPU quota is used up"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(quota),
-                FIELD_COMMENT("Files and block devices, used by itself or by others"),
+                FIELD_COMMENT("Threads wait for files and block devices, used by the unit or by others"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(disk),
-                FIELD_COMMENT("What one thread holds and others wait for"),
+                FIELD_COMMENT("Threads wait for locks"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(lock),
-                FIELD_COMMENT("Peers respond late, or requests to them fail: then there is no share"),
+                FIELD_COMMENT("Peers respond late, or requests to them fail; such a failure has no share"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(dependency),
-                FIELD_COMMENT("Page faults, reclaim, and files that were in memory before"),
+                FIELD_COMMENT("Threads wait for memory: page faults, reclaim, file pages that are read "
+                              "again"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(memory),
-                FIELD_COMMENT("Clients, or the way to them"),
+                FIELD_COMMENT("The path to the clients is slow, or the clients"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(network),
                 FIELD_COMMENT("The unit writes responses in parts, which wait for acknowledgements of "
                               "the client (TCP_NODELAY is not set)"),
@@ -37,72 +38,72 @@ SD_VARLINK_DEFINE_ENUM_TYPE(
                 SD_VARLINK_DEFINE_ENUM_VALUE(sendBuffer),
                 FIELD_COMMENT("Clients read too slowly: their receive windows are closed"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(receiveWindow),
-                FIELD_COMMENT("The application itself: all CPUs that it may use, one process that is busy, "
-                              "or as many requests at a time as it works on"),
+                FIELD_COMMENT("The application is at a limit of its own: its CPUs, one busy process or "
+                              "thread, or its number of workers"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(limit),
-                FIELD_COMMENT("More requests, or more work for each, than the baseline has"),
+                FIELD_COMMENT("There are more requests than in the baseline, or each takes more work"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(workload),
                 FIELD_COMMENT("The unit does not run"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(down),
-                FIELD_COMMENT("The service manager restarts the unit as it ends by itself"),
+                FIELD_COMMENT("The unit ends by itself, and the service manager restarts it"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(restarts),
                 FIELD_COMMENT("The unit is frozen, or processes are stopped by a signal"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(stopped),
                 FIELD_COMMENT("Connections are dropped at a full accept queue"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(dropped),
-                FIELD_COMMENT("Requests fail: HTTP 5xx, gRPC errors, resets, timeouts, or clients give up"),
+                FIELD_COMMENT("Requests fail: HTTP 5xx, gRPC errors, resets, timeouts, or aborts by "
+                              "clients"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(errors),
-                FIELD_COMMENT("No requests arrive, though there usually are some"),
+                FIELD_COMMENT("No requests arrive, unlike usually"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(idle));
 
 SD_VARLINK_DEFINE_ENUM_TYPE(
                 Certainty,
-                FIELD_COMMENT("It may as well be something else"),
+                FIELD_COMMENT("The cause fits, but is not proven"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(possible),
-                FIELD_COMMENT("By its rule, and it explains a part"),
+                FIELD_COMMENT("The rule applies, and the cause explains a part"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(likely),
-                FIELD_COMMENT("By its rule, and it explains most"),
+                FIELD_COMMENT("The rule applies, and the cause explains most"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(certain));
 
 SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Finding,
-                FIELD_COMMENT("What it is"),
+                FIELD_COMMENT("Kind of the finding"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(kind, FindingKind, 0),
-                FIELD_COMMENT("It in words"),
+                FIELD_COMMENT("Description of the finding"),
                 SD_VARLINK_DEFINE_FIELD(text, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("How sure it is"),
+                FIELD_COMMENT("Certainty of a finding"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(certainty, Certainty, 0),
-                FIELD_COMMENT("By what rule it was found, in words"),
+                FIELD_COMMENT("Description of the rule that applied"),
                 SD_VARLINK_DEFINE_FIELD(rule, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("A command that mends it, or that shows more"),
+                FIELD_COMMENT("Command that removes the cause, or shows more"),
                 SD_VARLINK_DEFINE_FIELD(next, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The state that threads are in then, one of those of a snapshot"),
+                FIELD_COMMENT("State of the waiting threads, as in contention.shares"),
                 SD_VARLINK_DEFINE_FIELD(state, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("What it is about: a device, an address, a unit, a process"),
+                FIELD_COMMENT("Device, address, unit, lock, thread or process that is the cause"),
                 SD_VARLINK_DEFINE_FIELD(resource, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The unit behind that, if it is known and another one"),
+                FIELD_COMMENT("Unit of this cause, if it is known and another one"),
                 SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How much of the time of a request it explains, in nanoseconds"),
+                FIELD_COMMENT("Part of the time of a request that is explained, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(time, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The same as a share of the time to the first byte, 0 to 1; with network, "
-                              "nagle, sendBuffer and receiveWindow of the latency; of a unit without "
-                              "requests of the time in which its threads are not idle; with errors the "
-                              "share of requests that fail"),
+                FIELD_COMMENT("The same as a share, 0 to 1, of the time to first byte; for network, nagle, "
+                              "sendBuffer and receiveWindow of the latency; for a unit without requests of "
+                              "the time in which threads are not idle. For errors: share of requests that "
+                              "fail"),
                 SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 SD_VARLINK_DEFINE_STRUCT_TYPE(
                 ExcludedFinding,
-                FIELD_COMMENT("What it would be"),
+                FIELD_COMMENT("Kind of the cause"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(kind, FindingKind, 0),
-                FIELD_COMMENT("Why it is not, in words"),
+                FIELD_COMMENT("Reason why it is excluded"),
                 SD_VARLINK_DEFINE_FIELD(text, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("How much of the time it is, as the share of a finding; absent if it is no "
-                              "matter of time"),
+                FIELD_COMMENT("Share of the time, as in a finding; absent for causes that take no time"),
                 SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 SD_VARLINK_DEFINE_STRUCT_TYPE(
                 DiagnosisFigures,
-                FIELD_COMMENT("How long it was, in nanoseconds"),
+                FIELD_COMMENT("Length of the interval, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(covered, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests with a response, per second"),
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
@@ -118,59 +119,62 @@ SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(timeouts, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Connections that clients ended with a request in flight, per second"),
                 SD_VARLINK_DEFINE_FIELD(clientAborts, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The time to the first byte of the response, in nanoseconds, as a mean; so "
-                              "are the phases"),
+                FIELD_COMMENT("Mean time to the first byte of the response, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(firstByte, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("From the first byte of a request to its last"),
+                FIELD_COMMENT("Mean time from the first byte of a request to its last, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(receive, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Until the application has read it"),
+                FIELD_COMMENT("Mean time from the last byte of a request until the application has read it, "
+                              "in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(queue, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Until the first byte of the response leaves"),
+                FIELD_COMMENT("Mean time from the read until the first byte of the response leaves, in "
+                              "nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(service, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Until its last byte leaves"),
+                FIELD_COMMENT("Mean time from the first byte of the response to its last, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(answer, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Bytes of a request"),
+                FIELD_COMMENT("Mean number of bytes of a request"),
                 SD_VARLINK_DEFINE_FIELD(bytesIn, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Bytes of a response"),
+                FIELD_COMMENT("Mean number of bytes of a response"),
                 SD_VARLINK_DEFINE_FIELD(bytesOut, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests in flight at the end"),
                 SD_VARLINK_DEFINE_FIELD(inFlight, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The age of the oldest of these, in nanoseconds"),
+                FIELD_COMMENT("Age of the oldest of these, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(oldestInFlight, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Those of them without any response byte"),
+                FIELD_COMMENT("Requests without any response byte at the end"),
                 SD_VARLINK_DEFINE_FIELD(waiting, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The age of the oldest of these, in nanoseconds"),
+                FIELD_COMMENT("Age of the oldest of these, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(oldestWaiting, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The share of the interval in which at least one was in flight"),
+                FIELD_COMMENT("Share of the interval in which at least one request was in flight"),
                 SD_VARLINK_DEFINE_FIELD(serving, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Segments that were retransmitted, per second"),
+                FIELD_COMMENT("Retransmitted segments, per second"),
                 SD_VARLINK_DEFINE_FIELD(retransmits, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Connections of which the last segment of what was written waits for an "
-                              "acknowledgement (Nagle's algorithm), on average"),
+                FIELD_COMMENT("Average number of connections on which the last written segment waits for an "
+                              "acknowledgement (Nagle's algorithm)"),
                 SD_VARLINK_DEFINE_FIELD(sendNagle, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Those of which it waits for the application (TCP_CORK)"),
+                FIELD_COMMENT("Average number of connections on which it waits for the application "
+                              "(TCP_CORK)"),
                 SD_VARLINK_DEFINE_FIELD(sendCork, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Those whose data waits for the client to read, as its receive window is "
-                              "closed or shrinks"),
+                FIELD_COMMENT("Average number of connections on which data waits for the client to read, as "
+                              "its receive window is closed or shrinks"),
                 SD_VARLINK_DEFINE_FIELD(sendWindow, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Those whose data waits as the receive window of the client is full of data "
-                              "that is not acknowledged"),
+                FIELD_COMMENT("Average number of connections on which data waits as the receive window of "
+                              "the client is full of unacknowledged data"),
                 SD_VARLINK_DEFINE_FIELD(sendWindowFull, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Those whose application waits for space in the send buffer, of which nothing "
-                              "is unsent"),
+                FIELD_COMMENT("Average number of connections on which the application waits for space in "
+                              "the send buffer, while nothing is unsent"),
                 SD_VARLINK_DEFINE_FIELD(sendBuffer, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Those whose data waits for the path: the congestion window, a "
-                              "retransmission, a queue"),
+                FIELD_COMMENT("Average number of connections on which data waits for the path: the "
+                              "congestion window, a retransmission, a queue"),
                 SD_VARLINK_DEFINE_FIELD(sendPath, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Those whose data waits for something else, or is about to be sent"),
+                FIELD_COMMENT("Average number of connections on which data waits for another reason, or is "
+                              "about to be sent"),
                 SD_VARLINK_DEFINE_FIELD(sendOther, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The smoothed round-trip time of all these connections, in nanoseconds"),
+                FIELD_COMMENT("Smoothed round-trip time of all these connections, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(sendRtt, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Connection attempts that were dropped, per second"),
+                FIELD_COMMENT("Dropped connection attempts, per second"),
                 SD_VARLINK_DEFINE_FIELD(listenDrops, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests that the unit made, per second"),
+                FIELD_COMMENT("Requests of the unit to peers with a response, per second"),
                 SD_VARLINK_DEFINE_FIELD(clientRate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The time until the first byte of their response, in nanoseconds"),
+                FIELD_COMMENT("Mean latency of these requests, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(clientLatency, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Connections that peers refused or ended, or that timed out, with a request "
                               "in flight, per second"),
@@ -179,79 +183,79 @@ SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(peerStatus5xx, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Error replies of peers that are Redis or memcached, per second"),
                 SD_VARLINK_DEFINE_FIELD(peerErrorReplies, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How long the thread of a request waited, in the states park and poll, "
-                              "until that of another one woke it, in nanoseconds; where nine of ten "
-                              "requests get their response from the thread that has read them"),
+                FIELD_COMMENT("Mean time for which the thread of a request waited in park and poll until "
+                              "the thread of another request woke it, in nanoseconds; absent unless nine of "
+                              "ten requests get their response from the thread that read them"),
                 SD_VARLINK_DEFINE_FIELD(blockedByRequests, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How much of its service time the thread of a request was ready while "
-                              "others had its CPU, in nanoseconds; where half of the requests get their "
-                              "response from the thread that has read them"),
+                FIELD_COMMENT("Mean run-queue wait in the service time of a request, in nanoseconds; absent "
+                              "unless half of the requests get their response from the thread that read "
+                              "them"),
                 SD_VARLINK_DEFINE_FIELD(serviceRunQueue, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How much of its service time the thread of a request waited for a lock, in "
-                              "nanoseconds; where nine of ten requests get their response from the thread "
-                              "that has read them"),
+                FIELD_COMMENT("Mean lock wait in the service time of a request, in nanoseconds; absent "
+                              "unless nine of ten requests get their response from the thread that read "
+                              "them"),
                 SD_VARLINK_DEFINE_FIELD(serviceLock, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How long a thread that was ready waited for a CPU, in nanoseconds"),
+                FIELD_COMMENT("Mean wait of a ready thread for a CPU, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(runQueueWait, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Threads that waited for a CPU that others of the unit had, on average; as "
-                              "far as these are known"),
+                FIELD_COMMENT("Average number of threads that waited for a CPU used by other threads of the "
+                              "unit, as far as the user is known"),
                 SD_VARLINK_DEFINE_FIELD(runQueueOwn, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Threads that waited for a CPU that others had, or the kernel; as far as that "
-                              "is known"),
+                FIELD_COMMENT("Average number of threads that waited for a CPU used by other units or by "
+                              "the kernel, as far as the user is known"),
                 SD_VARLINK_DEFINE_FIELD(runQueueOthers, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("CPUs that its threads may use"),
+                FIELD_COMMENT("Number of CPUs that the threads may use"),
                 SD_VARLINK_DEFINE_FIELD(cpus, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How many of these were idle"),
+                FIELD_COMMENT("Average number of these that were idle"),
                 SD_VARLINK_DEFINE_FIELD(idleCpus, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("CPUs that its busiest thread used"),
+                FIELD_COMMENT("Average number of CPUs used by the busiest thread"),
                 SD_VARLINK_DEFINE_FIELD(busiestThread, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("CPUs that its busiest process used"),
+                FIELD_COMMENT("Average number of CPUs used by the busiest process"),
                 SD_VARLINK_DEFINE_FIELD(busiestProcess, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The part of the periods of its CPU quota in which that was used up"),
+                FIELD_COMMENT("Share of the periods in which the CPU quota was used up"),
                 SD_VARLINK_DEFINE_FIELD(throttled, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Pages read from block devices, per second"),
                 SD_VARLINK_DEFINE_FIELD(reads, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Page faults that waited for a device, per second"),
                 SD_VARLINK_DEFINE_FIELD(majorFaults, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Pages of files that were read again, per second"),
+                FIELD_COMMENT("File pages that had been in memory and were read again, per second"),
                 SD_VARLINK_DEFINE_FIELD(refaults, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Processes killed for want of memory, per second"),
+                FIELD_COMMENT("Processes killed by the OOM killer, per second"),
                 SD_VARLINK_DEFINE_FIELD(oomKills, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How many threads were in each state"),
+                FIELD_COMMENT("Average number of threads in each state"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(threads, StateShares, SD_VARLINK_NULLABLE));
 
 SD_VARLINK_DEFINE_STRUCT_TYPE(
                 BaselinePeriod,
-                FIELD_COMMENT("When the first of it began, in microseconds since 1970 UTC"),
+                FIELD_COMMENT("Begin of the first step, in microseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_FIELD(since, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("When the last of it ended"),
+                FIELD_COMMENT("End of the last step, in microseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_FIELD(until, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("How much of the time between these it is made of, in nanoseconds"),
+                FIELD_COMMENT("Total length of the steps, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(covered, SD_VARLINK_INT, 0));
 
 SD_VARLINK_DEFINE_STRUCT_TYPE(
                 CpuCompetitor,
-                FIELD_COMMENT("The unit; or \"the kernel\", or what the thread called itself"),
+                FIELD_COMMENT("Unit, \"the kernel\", or name of the thread"),
                 SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("The unit, if it is one"),
+                FIELD_COMMENT("Name of the unit, if it is one"),
                 SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Threads that waited meanwhile, on average"),
+                FIELD_COMMENT("Average number of threads that waited meanwhile"),
                 SD_VARLINK_DEFINE_FIELD(threads, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Dependency,
-                FIELD_COMMENT("Its address"),
+                FIELD_COMMENT("Address of the peer"),
                 SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("The attached unit that listens there"),
+                FIELD_COMMENT("Attached unit that listens there"),
                 SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The latency of its requests, in nanoseconds"),
+                FIELD_COMMENT("Mean latency of requests to the peer, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(time, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests to it with a response, per second"),
+                FIELD_COMMENT("Requests to the peer with a response, per second"),
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests without one, per second: it refused or ended the connection, or it "
-                              "timed out"),
+                FIELD_COMMENT("Requests without a response, per second: the peer refused or ended the "
+                              "connection, or it timed out"),
                 SD_VARLINK_DEFINE_FIELD(errors, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("HTTP/1 responses of it with status 5xx, per second"),
+                FIELD_COMMENT("HTTP/1 responses of the peer with status 5xx, per second"),
                 SD_VARLINK_DEFINE_FIELD(status5xx, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Error replies of Redis and memcached, per second"),
                 SD_VARLINK_DEFINE_FIELD(errorReplies, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
@@ -261,38 +265,38 @@ SD_VARLINK_DEFINE_STRUCT_TYPE(
 
 SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Device,
-                FIELD_COMMENT("The device"),
+                FIELD_COMMENT("Name of the device"),
                 SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("The other unit that used it most, if that is known"),
+                FIELD_COMMENT("Other unit that used the device most, if it is known"),
                 SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The part of the bytes to and from it that is the unit's"),
+                FIELD_COMMENT("Share of the unit in the bytes to and from the device"),
                 SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests of the unit to it, per second"),
+                FIELD_COMMENT("Requests of the unit to the device, per second"),
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 SD_VARLINK_DEFINE_STRUCT_TYPE(
                 ContendedLock,
-                FIELD_COMMENT("Its name in the file that contains it (\"program:symbol\"), or its "
-                              "address; or the thread that the signal reached that ended the wait"),
+                FIELD_COMMENT("Symbol of the lock (\"program:symbol\"), or its address; for a wait that a "
+                              "signal ended, the thread that received it"),
                 SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("The thread that let it go most often for another one, and its number"),
+                FIELD_COMMENT("Name and ID of the thread that released it most often to a waiting thread"),
                 SD_VARLINK_DEFINE_FIELD(holder, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Threads that wait for it, on average"),
+                FIELD_COMMENT("Average number of waiting threads"),
                 SD_VARLINK_DEFINE_FIELD(threads, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Waits for it, per second"),
+                FIELD_COMMENT("Waits for the lock, per second"),
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 SD_VARLINK_DEFINE_METHOD(
                 BeginDiagnosis,
                 DEFINE_INPUT_UNIT,
                 DEFINE_INPUT_POLKIT,
-                FIELD_COMMENT("The name of the unit"),
+                FIELD_COMMENT("Name of the unit"),
                 SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0));
 
 SD_VARLINK_DEFINE_METHOD(
                 Diagnose,
                 DEFINE_INPUT_UNIT,
-                FIELD_COMMENT("How long to observe it, in nanoseconds: a multiple of 1 s up to 10 s, 60 s "
+                FIELD_COMMENT("Length of the interval, in nanoseconds: a multiple of 1 s up to 10 s, 60 s "
                               "or 5 min. Default: the configured window"),
                 SD_VARLINK_DEFINE_INPUT(window, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Whether to end the interval that BeginDiagnosis() began for this unit on "
@@ -300,42 +304,42 @@ SD_VARLINK_DEFINE_METHOD(
                               "a window. Not together with a window. The figures of requests are those of "
                               "the last full seconds, up to 10, of 60 s or of 5 min. Default: no"),
                 SD_VARLINK_DEFINE_INPUT(sinceBegin, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("What is normal for it: the figures of an earlier reply. What has not changed "
-                              "is no finding then. Default: what its history says, as far as there is one"),
+                FIELD_COMMENT("Figures of an earlier reply as the baseline; a wait that has not changed is "
+                              "no finding then. Default: a baseline from the history, if there is one"),
                 SD_VARLINK_DEFINE_INPUT_BY_TYPE(baseline, DiagnosisFigures, SD_VARLINK_NULLABLE),
                 DEFINE_INPUT_POLKIT,
-                FIELD_COMMENT("The name of the unit"),
+                FIELD_COMMENT("Name of the unit"),
                 SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("When the interval ended, in microseconds since 1970 UTC"),
+                FIELD_COMMENT("End of the interval, in microseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("Whether there are findings"),
+                FIELD_COMMENT("Result of the diagnosis"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(verdict, Verdict, 0),
-                FIELD_COMMENT("The verdict in a line, by the first finding"),
+                FIELD_COMMENT("Verdict in one line, by the first finding"),
                 SD_VARLINK_DEFINE_OUTPUT(summary, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("Rate and times of the requests, or how the unit runs, in words"),
+                FIELD_COMMENT("Description of the rate and times of requests, or of the state of the unit"),
                 SD_VARLINK_DEFINE_OUTPUT(text, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("Failures and bottlenecks, one of each kind at most: failures first, then "
+                FIELD_COMMENT("Failures and bottlenecks, at most one of each kind: failures first, then "
                               "those that explain most"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(findings, Finding, SD_VARLINK_ARRAY),
-                FIELD_COMMENT("Causes that were considered and are none"),
+                FIELD_COMMENT("Causes that were examined and excluded"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(excluded, ExcludedFinding, SD_VARLINK_ARRAY),
-                FIELD_COMMENT("The figures of the interval"),
+                FIELD_COMMENT("Figures of the interval"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(figures, DiagnosisFigures, 0),
-                FIELD_COMMENT("The figures that they were compared with"),
+                FIELD_COMMENT("Figures of the baseline"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(baseline, DiagnosisFigures, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Where that is from, if it is from the unit's history"),
+                FIELD_COMMENT("Period of the baseline, if it is from the history"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(baselineSource, BaselinePeriod, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Others that had the CPUs that its threads waited for: three at most, those "
-                              "that had them for most of that time first"),
+                FIELD_COMMENT("Users of the CPUs that threads of the unit waited for: at most three, in "
+                              "descending order of time"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(users, CpuCompetitor, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Its peers: three at most, in the order of the time that it waited for them"),
+                FIELD_COMMENT("Peers: at most three, in descending order of the time that the unit waited "
+                              "for them"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(peers, Dependency, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Devices that it used: three at most, those with most time first"),
+                FIELD_COMMENT("Devices: at most three, in descending order of time"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(devices, Device, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT(
-                        "Locks that its threads waited for: three at most, those with most time first"),
+                FIELD_COMMENT("Locks: at most three, in descending order of time"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(locks, ContendedLock, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("What else they waited for until others, in the midst of a request, let them "
-                              "go on: three at most, those with most time first"),
+                FIELD_COMMENT("Other waits that the thread of another request ended, by target: at most "
+                              "three, in descending order of time"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(blockedByRequests, ContendedLock,
                                                  SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));

@@ -16,121 +16,120 @@ SD_VARLINK_DEFINE_ENUM_TYPE(
                 SD_VARLINK_DEFINE_ENUM_VALUE(pipe),
                 FIELD_COMMENT("An instance of epoll"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(epoll),
-                FIELD_COMMENT("A file or directory, or what else is behind a descriptor: eventfd, timerfd, "
-                              "a terminal"),
+                FIELD_COMMENT("A file or directory, or another object behind a descriptor: eventfd, "
+                              "timerfd, a terminal"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(file),
-                FIELD_COMMENT("A lock of the kernel's own: one that there is once, or all that are taken in "
-                              "one of its functions"),
+                FIELD_COMMENT("A lock of the kernel: a global one, or all that are taken in one function"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(kernel),
-                FIELD_COMMENT("The CPU, by the unit that had it, which may be the same one, or the "
-                              "kernel; without a unit it was idle and had to wake up"),
+                FIELD_COMMENT("A CPU, by the unit that used it, which may be the same one, or the kernel; "
+                              "without a unit it was idle and had to wake up"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(cpu),
-                FIELD_COMMENT("All others of the state, and what is not known"),
+                FIELD_COMMENT("All other targets of the state, and unknown ones"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(rest));
 
 #define DEFINE_THREAD_COUNTS \
-        FIELD_COMMENT("The time in each state, in nanoseconds, up to now. All together are for how long " \
-                      "the thread has been known"), \
+        FIELD_COMMENT("Time in each state up to now, in nanoseconds; their sum is the time since the " \
+                      "thread was first seen"), \
         SD_VARLINK_DEFINE_FIELD_BY_TYPE(times, StateTimes, 0), \
-        FIELD_COMMENT("How often it began to wait, by the state that it came to"), \
+        FIELD_COMMENT("Number of waits by state"), \
         SD_VARLINK_DEFINE_FIELD_BY_TYPE(waits, StateWaits, 0), \
-        FIELD_COMMENT("How often it left the CPU to wait: all waits"), \
+        FIELD_COMMENT("Voluntary context switches: all waits"), \
         SD_VARLINK_DEFINE_FIELD(voluntary, SD_VARLINK_INT, 0), \
-        FIELD_COMMENT("How often it was made to leave it"), \
+        FIELD_COMMENT("Involuntary context switches"), \
         SD_VARLINK_DEFINE_FIELD(involuntary, SD_VARLINK_INT, 0), \
-        FIELD_COMMENT("How often it came to run on another CPU than the time before"), \
+        FIELD_COMMENT("Migrations to another CPU"), \
         SD_VARLINK_DEFINE_FIELD(migrations, SD_VARLINK_INT, 0), \
-        FIELD_COMMENT("How often it was woken"), \
+        FIELD_COMMENT("Number of times that it was woken"), \
         SD_VARLINK_DEFINE_FIELD(wakeUps, SD_VARLINK_INT, 0), \
-        FIELD_COMMENT("How often it has woken a thread by futex(2)"), \
+        FIELD_COMMENT("Number of threads that it has woken with futex(2)"), \
         SD_VARLINK_DEFINE_FIELD(futexWakes, SD_VARLINK_INT, 0)
 
 SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Thread,
-                FIELD_COMMENT("The number of the thread; left out where qosd does not see it"),
+                FIELD_COMMENT("ID of the thread; absent where qosd does not see it"),
                 SD_VARLINK_DEFINE_FIELD(tid, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The process; left out where qosd does not see it"),
+                FIELD_COMMENT("ID of the process; absent where qosd does not see it"),
                 SD_VARLINK_DEFINE_FIELD(pid, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("What it calls itself"),
+                FIELD_COMMENT("Name of the thread"),
                 SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("What it does now"),
+                FIELD_COMMENT("Current state"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(state, ThreadState, 0),
                 DEFINE_THREAD_COUNTS);
 
 SD_VARLINK_DEFINE_STRUCT_TYPE(
                 ThreadsRest,
-                FIELD_COMMENT("How many they are"),
+                FIELD_COMMENT("Number of threads"),
                 SD_VARLINK_DEFINE_FIELD(threads, SD_VARLINK_INT, 0),
                 DEFINE_THREAD_COUNTS);
 
 SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Waker,
-                FIELD_COMMENT("What the thread called itself"),
+                FIELD_COMMENT("Name of the thread"),
                 SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("Its number; left out where qosd does not see it"),
+                FIELD_COMMENT("ID of the thread; absent where qosd does not see it"),
                 SD_VARLINK_DEFINE_FIELD(tid, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The unit of the thread; left out where that is not known"),
+                FIELD_COMMENT("Unit of the thread; absent if it is not known"),
                 SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How many waits it has ended, at least: those before it was one of those who "
-                              "have most are not in it"),
+                FIELD_COMMENT("Number of waits that it has ended: a lower bound, without those from before "
+                              "it was one of the three with most"),
                 SD_VARLINK_DEFINE_FIELD(waits, SD_VARLINK_INT, 0));
 
 SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Resource,
-                FIELD_COMMENT("What the threads that wait for it are in"),
+                FIELD_COMMENT("State of the waiting threads"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(state, ThreadState, 0),
-                FIELD_COMMENT("What kind of thing it is"),
+                FIELD_COMMENT("Kind of the target"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(kind, ResourceKind, 0),
-                FIELD_COMMENT("What people call it: the variable in which a futex lies "
-                              "(\"libfoo.so:the_lock\") or where that is in the file, the unit that listens "
-                              "at the address or the address, the name of a file without its directory, a "
-                              "lock of the kernel's (\"cgroup_mutex\") or the function that takes it "
-                              "(\"lock in pipe_write()\"), the unit that had the CPU, or the name of "
-                              "its control group, preceded by \"../\" if that is outside qosd's root"),
+                FIELD_COMMENT("Name of the target. Futex: the variable that contains it "
+                              "(\"libfoo.so:the_lock\"), or its offset in the file. Socket: the unit that "
+                              "listens at the address, or the address. File: its name without the "
+                              "directory. Lock of the kernel: its name (\"cgroup_mutex\"), or the function "
+                              "that takes it (\"lock in pipe_write()\"). CPU: the unit that had it, or the "
+                              "name of the control group, preceded by \"../\" if that is outside qosd's "
+                              "root"),
                 SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("The address in memory or of the socket, or the file system and the inode"),
+                FIELD_COMMENT("Address in memory or of the socket, or file system and inode"),
                 SD_VARLINK_DEFINE_FIELD(address, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The attached unit on this machine that listens at the address; the unit that "
-                              "had the CPU: the first one below the slices, one inside it that is root's, "
-                              "or of any other group inside it the path from there "
-                              "(\"a.service/b.service\"), as anybody may give that any name; also of a "
-                              "unit that has ended"),
+                FIELD_COMMENT("Attached unit on this machine that listens at the address, or unit that had "
+                              "the CPU: the first one below the slices, or a unit inside it if root owns "
+                              "its control group; for any other group inside it, which may have any name, "
+                              "the path from that unit on (\"a.service/b.service\"). Units that have ended "
+                              "keep their names"),
                 SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The control group that had the CPU, if it still exists; if several of the "
-                              "unit had it, one of them"),
+                FIELD_COMMENT("Control group that had the CPU, if it still exists; one of them if several "
+                              "of the unit had it"),
                 SD_VARLINK_DEFINE_FIELD(controlGroup, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("A process that has it, of what a process has by itself"),
+                FIELD_COMMENT("Process of a target that belongs to one process"),
                 SD_VARLINK_DEFINE_FIELD(pid, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT(
-                        "How many waits there were, those in progress included but for those for a CPU"),
+                FIELD_COMMENT("Number of waits, including those in progress except for a CPU"),
                 SD_VARLINK_DEFINE_FIELD(waits, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("How long they took, in nanoseconds, those in progress up to now"),
+                FIELD_COMMENT("Time of the waits, in nanoseconds, including those in progress up to now"),
                 SD_VARLINK_DEFINE_FIELD(time, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("The threads that have ended most of them, of locks, futexes and pipes, and "
-                              "of epoll by a signal: three at most. A thread that ends a wait for a lock "
-                              "has held it"),
+                FIELD_COMMENT("Threads that have ended most of the waits for locks, futexes and pipes, and "
+                              "of those in epoll_wait(2) with a signal: at most three. A thread that ends a "
+                              "wait for a lock has held it"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(wakers, Waker, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 SD_VARLINK_DEFINE_METHOD(
                 Threads,
                 DEFINE_INPUT_UNIT,
                 DEFINE_INPUT_POLKIT,
-                FIELD_COMMENT("When that was, in microseconds since 1970 UTC"),
+                FIELD_COMMENT("Time of the reading, in microseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("The threads there are, 1000 at most: those that were running, ready, or "
-                              "waiting for locks, disks and memory for longest"),
+                FIELD_COMMENT("Threads, at most 1000: those that were running, ready, or waiting for locks, "
+                              "disks and memory for longest"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(threads, Thread, SD_VARLINK_ARRAY),
-                FIELD_COMMENT("All others together"),
+                FIELD_COMMENT("All other threads together"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(rest, ThreadsRest, SD_VARLINK_NULLABLE));
 
 SD_VARLINK_DEFINE_METHOD(
                 Resources,
                 DEFINE_INPUT_UNIT,
                 DEFINE_INPUT_POLKIT,
-                FIELD_COMMENT("When that was, in microseconds since 1970 UTC"),
+                FIELD_COMMENT("Time of the reading, in microseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("What its threads wait and have waited for, 256 at most, those with most time "
-                              "first, and then by state the rest"),
+                FIELD_COMMENT("Wait targets, at most 256, in descending order of time, followed by the rest "
+                              "of each state"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(resources, Resource, SD_VARLINK_ARRAY));
 
 SD_VARLINK_DEFINE_ENUM_TYPE(
@@ -151,7 +150,7 @@ SD_VARLINK_DEFINE_ENUM_TYPE(
 
 SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SlowOperation,
-                FIELD_COMMENT("When it was called, in microseconds since 1970 UTC"),
+                FIELD_COMMENT("Time of the call, in microseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_FIELD(timestamp, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("Kind of the call"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(operation, StorageOperation, 0),
@@ -161,7 +160,7 @@ SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(bytes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Name of the error, like \"ENOSPC\"; absent if it did not fail"),
                 SD_VARLINK_DEFINE_FIELD(error, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Where the file system is mounted, as in Mount"),
+                FIELD_COMMENT("Mount point of the file system, as in Mount"),
                 SD_VARLINK_DEFINE_FIELD(mount, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Device number of the file system, as in Mount; absent if it is not known"),
                 SD_VARLINK_DEFINE_FIELD(device, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
@@ -179,7 +178,7 @@ SD_VARLINK_DEFINE_METHOD(
                 SlowOperations,
                 DEFINE_INPUT_UNIT,
                 DEFINE_INPUT_POLKIT,
-                FIELD_COMMENT("When that was, in microseconds since 1970 UTC"),
+                FIELD_COMMENT("Time of the reading, in microseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("The latest 32 calls since the attach, newest first"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(operations, SlowOperation, SD_VARLINK_ARRAY));

@@ -10,13 +10,14 @@
 #define SYMBOL_COMMENT(text) SD_VARLINK_SYMBOL_COMMENT(text)
 
 #define DEFINE_INPUT_UNIT \
-        FIELD_COMMENT("The unit: its name, with \".service\" added if it has no suffix, or the path of a " \
+        FIELD_COMMENT("Name of the unit, with \".service\" added if it has no suffix, or path of a " \
                       "control group"), \
         SD_VARLINK_DEFINE_INPUT(unit, SD_VARLINK_STRING, 0)
 
 #define DEFINE_INPUT_WINDOW \
-        FIELD_COMMENT("The window in nanoseconds: a multiple of 100 ms up to 1 s, of 1 s up to 10 s, 60 s " \
-                      "or 5 min; 0 for everything since the attach. Default: the configured one"), \
+        FIELD_COMMENT("Length of the window, in nanoseconds: a multiple of 100 ms up to 1 s, of 1 s up to " \
+                      "10 s, 60 s or 5 min; 0 for metrics since the attach. Default: the configured " \
+                      "window"), \
         SD_VARLINK_DEFINE_INPUT(window, SD_VARLINK_INT, SD_VARLINK_NULLABLE)
 
 #define DEFINE_INPUT_POLKIT \

@@ -5,78 +5,77 @@
 
 static SD_VARLINK_DEFINE_ENUM_TYPE(
                 HoldType,
-                FIELD_COMMENT("Until it is detached, its time is over, or the next boot"),
+                FIELD_COMMENT("Until it is detached, until the end of its duration, or until the next boot"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(administrator),
-                FIELD_COMMENT("For as long as a section [X-QoS] stands in its unit files"),
+                FIELD_COMMENT("As long as the unit files have a section [X-QoS]"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(unitFile),
-                FIELD_COMMENT("For as long as qosd.conf has Observe=auto, and the unit exists"),
+                FIELD_COMMENT("As long as qosd.conf has Observe=auto and the unit exists"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(configuration),
-                FIELD_COMMENT("Until the connection that created it ends"),
+                FIELD_COMMENT("Until the end of the connection that created it"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(lease));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Hold,
-                FIELD_COMMENT("How long it lasts"),
+                FIELD_COMMENT("Type of the hold, which determines its lifetime"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(type, HoldType, 0),
-                FIELD_COMMENT("The probes that it requires"),
+                FIELD_COMMENT("Required probes"),
                 SD_VARLINK_DEFINE_FIELD(probes, SD_VARLINK_STRING, SD_VARLINK_ARRAY),
-                FIELD_COMMENT("What it leaves out of the figures, see Attach()"),
+                FIELD_COMMENT("Exclusions, see Attach()"),
                 SD_VARLINK_DEFINE_FIELD(exclude, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The user that created it"),
+                FIELD_COMMENT("UID of the user that created it"),
                 SD_VARLINK_DEFINE_FIELD(uid, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("Its owner, in words"),
+                FIELD_COMMENT("Description of the owner"),
                 SD_VARLINK_DEFINE_FIELD(owner, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Nanoseconds until it ends by itself"),
+                FIELD_COMMENT("Time until it ends by itself, in nanoseconds; absent without a limit"),
                 SD_VARLINK_DEFINE_FIELD(remaining, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Cost,
-                FIELD_COMMENT("Run time of qosd's BPF programs for this unit over the window, by the runs "
-                              "that are measured, as a share of one CPU"),
+                FIELD_COMMENT("Run time of qosd's BPF programs for this unit in the window, estimated from "
+                              "a sample of the runs, as a share of one CPU"),
                 SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 /* The reply of Get(); those of List() and Subscribe() have the same fields */
 #define DEFINE_SNAPSHOT(DEFINE, DEFINE_BY_TYPE) \
-        FIELD_COMMENT("The name of the unit, or the path of the control group if it was attached by that"), \
+        FIELD_COMMENT("Name of the unit, or path of the control group if it was attached by its path"), \
         DEFINE(unit, SD_VARLINK_STRING, 0), \
-        FIELD_COMMENT("The control group it has, or will have when it runs"), \
+        FIELD_COMMENT("Control group that the unit has, or will have once it runs"), \
         DEFINE(controlGroup, SD_VARLINK_STRING, SD_VARLINK_NULLABLE), \
-        FIELD_COMMENT("Identifies the present run of the unit"), \
+        FIELD_COMMENT("Invocation ID of the current run of the unit"), \
         DEFINE(invocationId, SD_VARLINK_STRING, SD_VARLINK_NULLABLE), \
-        FIELD_COMMENT("The service manager's word for its state: \"active\", \"inactive\", \"failed\" and " \
-                      "so on"), \
+        FIELD_COMMENT("ActiveState of the unit: \"active\", \"inactive\", \"failed\" and so on"), \
         DEFINE(activeState, SD_VARLINK_STRING, 0), \
-        FIELD_COMMENT("The same in the words of its type: \"running\", \"auto-restart\" and so on"), \
+        FIELD_COMMENT("SubState of the unit: \"running\", \"auto-restart\" and so on"), \
         DEFINE(subState, SD_VARLINK_STRING, SD_VARLINK_NULLABLE), \
-        FIELD_COMMENT("Why it ended last: \"success\", \"exit-code\", \"signal\" and so on"), \
+        FIELD_COMMENT("Result of its last run: \"success\", \"exit-code\", \"signal\" and so on"), \
         DEFINE(result, SD_VARLINK_STRING, SD_VARLINK_NULLABLE), \
-        FIELD_COMMENT("Automatic restarts since it was started"), \
+        FIELD_COMMENT("Automatic restarts since the unit was started"), \
         DEFINE(restarts, SD_VARLINK_INT, SD_VARLINK_NULLABLE), \
-        FIELD_COMMENT("How its main process ended last: \"exit status 1\", \"signal SEGV, core dumped\""), \
+        FIELD_COMMENT("Last exit of the main process: \"exit status 1\", \"signal SEGV, core dumped\""), \
         DEFINE(lastExit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE), \
-        FIELD_COMMENT("Whether the service manager has frozen it: \"running\", \"frozen\" and so on"), \
+        FIELD_COMMENT("FreezerState of the unit: \"running\", \"frozen\" and so on"), \
         DEFINE(freezerState, SD_VARLINK_STRING, SD_VARLINK_NULLABLE), \
-        FIELD_COMMENT("When it was attached, in microseconds since 1970 UTC"), \
+        FIELD_COMMENT("Time of the attach, in microseconds since 1970 UTC"), \
         DEFINE(attachedSince, SD_VARLINK_INT, 0), \
-        FIELD_COMMENT("Counts the readings of this unit: readings with equal numbers are equal"), \
+        FIELD_COMMENT("Number of the reading; readings of a unit with equal numbers are equal"), \
         DEFINE(seq, SD_VARLINK_INT, 0), \
-        FIELD_COMMENT("When the reading was taken, in microseconds since 1970 UTC"), \
+        FIELD_COMMENT("Time of the reading, in microseconds since 1970 UTC"), \
         DEFINE(timestamp, SD_VARLINK_INT, 0), \
-        FIELD_COMMENT("The window in nanoseconds, which ends with the timestamp; left out for everything " \
-                      "since the attach, or since a mark"), \
+        FIELD_COMMENT("Length of the window, which ends at the timestamp, in nanoseconds; absent for " \
+                      "metrics since the attach or since a mark"), \
         DEFINE(window, SD_VARLINK_INT, SD_VARLINK_NULLABLE), \
-        FIELD_COMMENT("How much of the window the unit was attached for, in nanoseconds"), \
+        FIELD_COMMENT("Part of the window in which the unit was attached, in nanoseconds"), \
         DEFINE(covered, SD_VARLINK_INT, 0), \
-        FIELD_COMMENT("What the probe \"requests\" has measured. All that was not measured or would " \
-                      "mislead is left out, in here and in the rest"), \
+        FIELD_COMMENT("Metrics of the probe \"requests\". A metric that was not measured, or would be " \
+                      "misleading, is absent, here and in all other objects"), \
         DEFINE_BY_TYPE(requests, Requests, SD_VARLINK_NULLABLE), \
-        FIELD_COMMENT("What the probes \"cpu\", \"block\" and \"memory\" have measured"), \
+        FIELD_COMMENT("Metrics of the probes \"cpu\", \"block\" and \"memory\""), \
         DEFINE_BY_TYPE(contention, Contention, SD_VARLINK_NULLABLE), \
-        FIELD_COMMENT("What the probe \"storage\" has measured"), \
+        FIELD_COMMENT("Metrics of the probe \"storage\""), \
         DEFINE_BY_TYPE(storage, Storage, SD_VARLINK_NULLABLE), \
-        FIELD_COMMENT("All counters since the attach, by the name of the metric"), \
+        FIELD_COMMENT("Counters since the attach, by name of the metric"), \
         DEFINE(totals, SD_VARLINK_INT, SD_VARLINK_MAP|SD_VARLINK_NULLABLE), \
-        FIELD_COMMENT("What observing the unit costs; left out where nothing of it is measured"), \
+        FIELD_COMMENT("Cost of the observation; absent if it was not measured"), \
         DEFINE_BY_TYPE(cost, Cost, SD_VARLINK_NULLABLE), \
         FIELD_COMMENT("Events of this unit that could not be recorded, since the attach"), \
         DEFINE(drops, SD_VARLINK_INT, 0)
@@ -87,84 +86,84 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Bucket,
-                FIELD_COMMENT("Durations in the bucket are longer than this, in nanoseconds"),
+                FIELD_COMMENT("Lower bound, exclusive, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(lower, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("Durations in the bucket are no longer than this, in nanoseconds; left out "
-                              "for the last bucket, which has no end"),
+                FIELD_COMMENT("Upper bound, inclusive, in nanoseconds; absent for the last bucket, which is "
+                              "unbounded"),
                 SD_VARLINK_DEFINE_FIELD(upper, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How many durations are in it"),
+                FIELD_COMMENT("Number of durations in the bucket"),
                 SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, 0));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 ExportedHistogram,
-                FIELD_COMMENT("The distribution"),
+                FIELD_COMMENT("Name of the distribution"),
                 SD_VARLINK_DEFINE_FIELD(metric, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("The schema of the buckets, see Histogram()"),
+                FIELD_COMMENT("Schema of the buckets, see Histogram()"),
                 SD_VARLINK_DEFINE_FIELD(schema, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("The sum of all durations, in nanoseconds"),
+                FIELD_COMMENT("Sum of all durations, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(sum, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("The buckets that are not empty, from short to long, by their index in a "
-                              "native histogram of Prometheus in seconds: bucket i has the durations longer "
-                              "than 2^((i-1)/2^schema) s and no longer than 2^(i/2^schema) s; the one that "
-                              "ends at 2^-22 s (238 ns) also all that are shorter, the one that begins at "
-                              "2^6 s (64 s) all that are longer"),
+                FIELD_COMMENT("Indexes of the buckets that are not empty, in ascending order, as in native "
+                              "histograms of Prometheus in seconds: bucket i has the durations longer than "
+                              "2^((i-1)/2^schema) s and no longer than 2^(i/2^schema) s; the one that ends "
+                              "at 2^-22 s (238 ns) has all shorter ones as well, the one that begins at 2^6 "
+                              "s (64 s) all longer ones"),
                 SD_VARLINK_DEFINE_FIELD(indexes, SD_VARLINK_INT, SD_VARLINK_ARRAY),
-                FIELD_COMMENT("How many durations are in each of these buckets"),
+                FIELD_COMMENT("Number of durations in each of these buckets"),
                 SD_VARLINK_DEFINE_FIELD(counts, SD_VARLINK_INT, SD_VARLINK_ARRAY),
-                FIELD_COMMENT("How many durations were measured: the sum of these counts"),
+                FIELD_COMMENT("Number of durations: the sum of these counts"),
                 SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, 0));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 ExportedObjective,
-                FIELD_COMMENT("The name of the threshold"),
+                FIELD_COMMENT("Name of the threshold"),
                 SD_VARLINK_DEFINE_FIELD(threshold, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("The share of requests that has to be within its limit: 0.99 for a p99"),
+                FIELD_COMMENT("Share of requests that has to be within the limit: 0.99 for p99"),
                 SD_VARLINK_DEFINE_FIELD(target, SD_VARLINK_FLOAT, 0),
                 FIELD_COMMENT("Good requests since the threshold was set"),
                 SD_VARLINK_DEFINE_FIELD(good, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("All of them"),
+                FIELD_COMMENT("All requests since the threshold was set"),
                 SD_VARLINK_DEFINE_FIELD(total, SD_VARLINK_INT, 0));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 ExportedUnit,
-                FIELD_COMMENT("The name of the unit, or the path of the control group if it was attached by "
-                              "that"),
+                FIELD_COMMENT("Name of the unit, or path of the control group if it was attached by its "
+                              "path"),
                 SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("The slice that its control group is in; left out while it has none"),
+                FIELD_COMMENT("Slice of the control group; absent while the unit has none"),
                 SD_VARLINK_DEFINE_FIELD(slice, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Its state, as systemd has it"),
+                FIELD_COMMENT("ActiveState of the unit"),
                 SD_VARLINK_DEFINE_FIELD(activeState, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("When all of it began to be counted, in microseconds since 1970 UTC: another "
-                              "time than in an export before means that it began anew. Restarts of the unit "
-                              "and of qosd do not, but for what the kernel counts for control groups: "
-                              "contention.pressure, contention.quota, swapIns and refaults begin anew with "
-                              "qosd"),
+                FIELD_COMMENT("Time at which all counters began, in microseconds since 1970 UTC; if it "
+                              "differs from an earlier export, they have begun anew. Restarts of the unit "
+                              "and of qosd do not change it, but contention.pressure, contention.quota, "
+                              "swapIns and refaults, which the kernel counts for control groups, begin anew "
+                              "with qosd"),
                 SD_VARLINK_DEFINE_FIELD(attachedSince, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("Number of the reading; equal numbers for a unit mean equal contents"),
+                FIELD_COMMENT("Number of the reading; readings of a unit with equal numbers are equal"),
                 SD_VARLINK_DEFINE_FIELD(seq, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("When the reading was taken, in microseconds since 1970 UTC"),
+                FIELD_COMMENT("Time of the reading, in microseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_FIELD(timestamp, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("All counters since the attach, by the name of the metric"),
+                FIELD_COMMENT("Counters since the attach, by name of the metric"),
                 SD_VARLINK_DEFINE_FIELD(totals, SD_VARLINK_INT, SD_VARLINK_MAP|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Levels at that moment, by the name of the metric: requests in flight and "
-                              "waiting, the age of the oldest, connections"),
+                FIELD_COMMENT("Gauges at that time, by name of the metric: requests in flight and waiting, "
+                              "ages of the oldest, connections"),
                 SD_VARLINK_DEFINE_FIELD(gauges, SD_VARLINK_INT, SD_VARLINK_MAP|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The distributions that are measured, of the same reading"),
+                FIELD_COMMENT("Distributions of the same reading"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(histograms, ExportedHistogram, SD_VARLINK_ARRAY),
-                FIELD_COMMENT("The unit's thresholds on quantiles of requests, of the same reading; left "
-                              "out if there are none"),
+                FIELD_COMMENT("Thresholds on quantiles of requests, of the same reading; absent if there "
+                              "are none"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(objectives, ExportedObjective,
                                                 SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Run time of qosd's programs for the unit since the attach, in nanoseconds, "
-                              "independent of seq: of \"requests\", of \"contention\" since it is "
-                              "observed with one of the probes cpu, block and memory, and of "
-                              "\"storage\" since it is observed with that"),
+                FIELD_COMMENT("Run time of qosd's programs for the unit, in nanoseconds, independent of "
+                              "seq: of \"requests\" since the attach, of \"contention\" since the unit has "
+                              "been observed with one of the probes cpu, block and memory, of \"storage\" "
+                              "since it has been observed with that probe"),
                 SD_VARLINK_DEFINE_FIELD(cost, SD_VARLINK_INT, SD_VARLINK_MAP|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Events of this unit that could not be recorded, since the attach"),
                 SD_VARLINK_DEFINE_FIELD(drops, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("With \"tables\": counters since the attach, and requests in flight, of each "
-                              "endpoint that is no Unix socket and not excluded; left out if they are not "
-                              "known. None is less than in an export before with the same attachedSince, "
+                              "endpoint that is neither a Unix socket nor excluded; absent if they are not "
+                              "known. Counters do not fall between exports with the same attachedSince, "
                               "unless qosd was restarted"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(endpoints, Endpoint, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("With \"tables\": counters of each device that the unit has used"),
@@ -174,119 +173,119 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 ExportedProgram,
-                FIELD_COMMENT("The name of the BPF program, see Probes()"),
+                FIELD_COMMENT("Name of the BPF program, see Probes()"),
                 SD_VARLINK_DEFINE_FIELD(program, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("Whether it is attached"),
                 SD_VARLINK_DEFINE_FIELD(attached, SD_VARLINK_BOOL, 0),
-                FIELD_COMMENT("Why it is not, or not everywhere"),
+                FIELD_COMMENT("Reason why it is not attached, or not everywhere"),
                 SD_VARLINK_DEFINE_FIELD(reason, SD_VARLINK_STRING, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 StepHistogram,
-                FIELD_COMMENT("The distribution"),
+                FIELD_COMMENT("Name of the distribution"),
                 SD_VARLINK_DEFINE_FIELD(metric, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("The schema of the buckets, see Histogram(). The less space there is, the "
-                              "coarser: 3 at most, -2 at least"),
+                FIELD_COMMENT("Schema of the buckets, see Histogram(): 3, or less to save memory, down to "
+                              "-2"),
                 SD_VARLINK_DEFINE_FIELD(schema, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("How many durations were measured"),
+                FIELD_COMMENT("Number of durations"),
                 SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("Their sum, in nanoseconds"),
+                FIELD_COMMENT("Sum of the durations, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(sum, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("The number of the first bucket. Bucket i has the durations longer than "
-                              "2^((i-1)/2^schema) s and no longer than 2^(i/2^schema) s; the one that "
-                              "ends at 2^-22 s (238 ns; in schema -2 at 2^-20 s) also all that are shorter, "
-                              "the one that begins at 2^6 s (64 s; in schema -2 at 2^4 s) all that are "
-                              "longer. i is the index of native histograms of "
-                              "Prometheus in seconds, of exponential ones of OpenTelemetry i - 1"),
+                FIELD_COMMENT("Index of the first bucket. Bucket i has the durations longer than "
+                              "2^((i-1)/2^schema) s and no longer than 2^(i/2^schema) s; the one that ends "
+                              "at 2^-22 s (238 ns; in schema -2 at 2^-20 s) has all shorter ones as well, "
+                              "the one that begins at 2^6 s (64 s; in schema -2 at 2^4 s) all longer ones. "
+                              "Native histograms of Prometheus in seconds have the same indexes, "
+                              "exponential ones of OpenTelemetry i - 1"),
                 SD_VARLINK_DEFINE_FIELD(offset, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How many durations are in the first bucket, the next one, and so on; the "
-                              "buckets before and behind these are empty"),
+                FIELD_COMMENT("Number of durations in the first bucket and in each that follows; all other "
+                              "buckets are empty"),
                 SD_VARLINK_DEFINE_FIELD(counts, SD_VARLINK_INT, SD_VARLINK_ARRAY));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 HistoryStep,
-                FIELD_COMMENT("When it began, in microseconds since 1970 UTC"),
+                FIELD_COMMENT("Begin of the step, in microseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_FIELD(timestamp, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("How much of it the unit was observed for, in nanoseconds"),
+                FIELD_COMMENT("Part of the step in which the unit was observed, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(covered, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("Counters, rates and distributions in the step, gauges at its end. Of a "
-                              "distribution the count is there with any other figure of it"),
+                FIELD_COMMENT("Counters, rates and distributions of the step, and gauges at its end. A "
+                              "distribution that is not absent has a count"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(requests, Requests, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The same of contention, as far as there is a history of it; of its "
-                              "distributions count and mean"),
+                FIELD_COMMENT("The same of contention, as far as the history has it; its distributions have "
+                              "count and mean"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(contention, Contention, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The buckets of the requested distributions that were measured"),
+                FIELD_COMMENT("Buckets of the requested distributions that were measured"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(histograms, StepHistogram,
                                                 SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(
                 Attach,
                 DEFINE_INPUT_UNIT,
-                FIELD_COMMENT("The probes to observe it with, \"requests\", \"tls\", \"cpu\", \"block\" and "
-                              "\"memory\". Default: the configured ones"),
+                FIELD_COMMENT("Probes to observe the unit with: \"requests\", \"tls\", \"cpu\", \"block\", "
+                              "\"memory\" and \"storage\". Default: the configured probes"),
                 SD_VARLINK_DEFINE_INPUT(probes, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("What to exclude from the figures of the unit: \"port:9100\" for the "
-                              "requests to this port, on any address; \"http:/healthz\" for those to this "
-                              "path, as the client writes it and without the query, \"http:/static/*\" "
-                              "for those to all paths that begin so, three directories deep at most; "
-                              "\"redis:BRPOP\" for this command. The exclusions of all holds of a unit "
-                              "apply; those of a user that may attach it only as the owner of its control "
-                              "group apply only while the unit has no other hold. Default: nothing"),
+                FIELD_COMMENT("Requests to exclude from the metrics of the unit: \"port:9100\" for requests "
+                              "to this port, on any address; \"http:/healthz\" for requests to this path, "
+                              "as the client writes it and without the query; \"http:/static/*\" for all "
+                              "paths with this beginning, at most three directories deep; \"redis:BRPOP\" "
+                              "for this command. The exclusions of all holds of a unit apply; those of a "
+                              "user that may attach it only as the owner of its control group apply only "
+                              "while the unit has no other hold. Default: none"),
                 SD_VARLINK_DEFINE_INPUT(exclude, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Observe it for as long as this connection is open, instead of until it is "
-                              "detached. Default: no"),
+                FIELD_COMMENT("Whether to observe the unit until this connection ends, instead of until it "
+                              "is detached. Default: no"),
                 SD_VARLINK_DEFINE_INPUT(lease, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Detach it by itself after this many nanoseconds; not for leases"),
+                FIELD_COMMENT("Time after which the hold ends by itself, in nanoseconds; not for leases"),
                 SD_VARLINK_DEFINE_INPUT(duration, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 DEFINE_INPUT_POLKIT,
-                FIELD_COMMENT("The name of the unit, which differs from the requested one if that was an "
-                              "alias or lacked the suffix"),
+                FIELD_COMMENT("Name of the unit, which differs from the requested one if that is an alias "
+                              "or lacks the suffix"),
                 SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("What cannot be measured, and why"),
+                FIELD_COMMENT("Metrics that cannot be measured, and the reason"),
                 SD_VARLINK_DEFINE_OUTPUT(degraded, SD_VARLINK_STRING, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(
                 Detach,
                 DEFINE_INPUT_UNIT,
-                FIELD_COMMENT("Give up the lease of this connection instead. Default: no"),
+                FIELD_COMMENT("Whether to end the lease of this connection instead. Default: no"),
                 SD_VARLINK_DEFINE_INPUT(lease, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
                 DEFINE_INPUT_POLKIT);
 
 static SD_VARLINK_DEFINE_METHOD_FULL(
                 List,
                 SD_VARLINK_SUPPORTS_MORE,
-                FIELD_COMMENT("Only this unit"),
+                FIELD_COMMENT("Unit to show. Default: all attached units"),
                 SD_VARLINK_DEFINE_INPUT(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 DEFINE_INPUT_WINDOW,
-                FIELD_COMMENT("Whether the unit is observed"),
+                FIELD_COMMENT("Whether the unit is attached"),
                 SD_VARLINK_DEFINE_OUTPUT(attached, SD_VARLINK_BOOL, 0),
-                FIELD_COMMENT("Why it is observed"),
+                FIELD_COMMENT("Holds of the unit"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(holds, Hold, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("What cannot be measured, and why"),
+                FIELD_COMMENT("Metrics that cannot be measured, and the reason"),
                 SD_VARLINK_DEFINE_OUTPUT(degraded, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The nearest attached ancestor, whose figures include its own"),
+                FIELD_COMMENT("Nearest attached ancestor; its metrics include those of the unit"),
                 SD_VARLINK_DEFINE_OUTPUT(parentUnit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The attached units below it, at any depth"),
+                FIELD_COMMENT("Attached descendants, at any depth"),
                 SD_VARLINK_DEFINE_OUTPUT(descendantUnits, SD_VARLINK_STRING,
                                          SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Its thresholds"),
+                FIELD_COMMENT("Thresholds of the unit"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(thresholds, Threshold,
                                                  SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("A reading of it"),
+                FIELD_COMMENT("Reading of the unit"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(snapshot, Snapshot, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The name of the unit, or the path of a control group"),
+                FIELD_COMMENT("Name of the unit, or path of a control group"),
                 SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0));
 
 static SD_VARLINK_DEFINE_METHOD_FULL(
                 Export,
                 SD_VARLINK_REQUIRES_MORE,
-                FIELD_COMMENT("Only this unit"),
+                FIELD_COMMENT("Unit to show. Default: all attached units"),
                 SD_VARLINK_DEFINE_INPUT(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("With endpoints, devices and file systems. Default: no"),
                 SD_VARLINK_DEFINE_INPUT(tables, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("A unit, in all replies but the last"),
+                FIELD_COMMENT("Exported unit; absent in the last reply"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(unit, ExportedUnit, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("In the last reply: how many units there were before it"),
+                FIELD_COMMENT("In the last reply: number of units in the replies before"),
                 SD_VARLINK_DEFINE_OUTPUT(units, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("In the last reply to an export of all units: the BPF programs that they "
                               "need"),
@@ -297,127 +296,127 @@ static SD_VARLINK_DEFINE_METHOD(
                 Get,
                 DEFINE_INPUT_UNIT,
                 DEFINE_INPUT_WINDOW,
-                FIELD_COMMENT("Show what happened since Mark() was called for the unit on this connection, "
-                              "instead of a window. Default: no"),
+                FIELD_COMMENT("Whether to show metrics since Mark() was called for the unit on this "
+                              "connection, instead of over a window. Default: no"),
                 SD_VARLINK_DEFINE_INPUT(sinceMark, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Metrics to show by themselves, too: those that ListMetrics() has, and such "
+                FIELD_COMMENT("Names of metrics to return in \"values\": those of ListMetrics(), and those "
                               "of an endpoint (\"requests.server[127.0.0.1:80].count\", "
-                              "\"requests.server[:80].latency.p99\" for all at this port together) or of a "
+                              "\"requests.server[:80].latency.p99\" for all with this port together), of a "
                               "peer (\"requests.client[127.0.0.1:6379].rate\", "
-                              "\"requests.client[redis-server.service].rate\"), which have count, rate, "
-                              "errors, clientAborts or aborts, inFlight, latency, bytesIn and bytesOut; "
-                              "or of a file system (\"storage.mounts[/srv].reads.count\", "
-                              "\"storage.mounts[8:1].syncs.latency.p99\"). Those of peers, of file systems "
-                              "and of endpoints with a path, are for root and for the user that owns the "
-                              "control group"),
+                              "\"requests.client[redis-server.service].rate\"), or of a file system "
+                              "(\"storage.mounts[/srv].reads.count\", "
+                              "\"storage.mounts[8:1].syncs.latency.p99\"). Endpoints and peers have count, "
+                              "rate, errors, clientAborts or aborts, inFlight, latency, bytesIn and "
+                              "bytesOut. Metrics of peers, of file systems and of endpoints with a path are "
+                              "for root and for the user that owns the control group"),
                 SD_VARLINK_DEFINE_INPUT(metrics, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 DEFINE_SNAPSHOT(SD_VARLINK_DEFINE_OUTPUT, SD_VARLINK_DEFINE_OUTPUT_BY_TYPE),
-                FIELD_COMMENT("The requested metrics, by the name that was given for each. Metrics that "
-                              "were not measured, or of an endpoint, peer or file system that does not "
-                              "exist, are absent"),
+                FIELD_COMMENT("Requested metrics, by the requested names. Metrics that were not measured, "
+                              "or are of an endpoint, peer or file system that does not exist, are absent"),
                 SD_VARLINK_DEFINE_OUTPUT(values, SD_VARLINK_OBJECT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(
                 GetMany,
-                FIELD_COMMENT("The units, at most 256, each once"),
+                FIELD_COMMENT("Units, at most 256, without duplicates"),
                 SD_VARLINK_DEFINE_INPUT(units, SD_VARLINK_STRING, SD_VARLINK_ARRAY),
                 DEFINE_INPUT_WINDOW,
-                FIELD_COMMENT("When the readings were taken, all of them, in microseconds since 1970 UTC"),
+                FIELD_COMMENT("Time of all readings, in microseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("The readings, in the order of the units; without those that cannot be shown, "
-                              "which the log says why"),
+                FIELD_COMMENT("Readings in the order of the units, without those of units that cannot be "
+                              "read, for which the daemon logs the reason"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(snapshots, Snapshot, SD_VARLINK_ARRAY));
 
 static SD_VARLINK_DEFINE_METHOD(
                 GetView,
                 DEFINE_INPUT_UNIT,
-                FIELD_COMMENT("The name of the unit"),
+                FIELD_COMMENT("Name of the unit"),
                 SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("Which of the descriptors that come with the reply is the map"),
+                FIELD_COMMENT("Index of the map among the file descriptors of the reply"),
                 SD_VARLINK_DEFINE_OUTPUT(map, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("The layout of the map. A program that was built with another number than "
-                              "this cannot read it"),
+                FIELD_COMMENT("Version of the layout of the map; a program that was built for another "
+                              "version cannot read it"),
                 SD_VARLINK_DEFINE_OUTPUT(layout, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("When the unit was attached, in nanoseconds of CLOCK_MONOTONIC"),
+                FIELD_COMMENT("Time of the attach, in nanoseconds of CLOCK_MONOTONIC"),
                 SD_VARLINK_DEFINE_OUTPUT(since, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("How many samples must lie beyond a quantile, as in qosd.conf"),
+                FIELD_COMMENT("Minimum number of samples beyond a quantile (MinimumSamples=)"),
                 SD_VARLINK_DEFINE_OUTPUT(minimumSamples, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("The distributions that are measured, by the names of their metrics"),
+                FIELD_COMMENT("Names of the distributions that are measured"),
                 SD_VARLINK_DEFINE_OUTPUT(measured, SD_VARLINK_STRING, SD_VARLINK_ARRAY));
 
 static SD_VARLINK_DEFINE_METHOD(
                 Mark,
                 DEFINE_INPUT_UNIT,
-                FIELD_COMMENT(
-                        "The name of the unit, or the path of the control group if it was attached by that"),
+                FIELD_COMMENT("Name of the unit, or path of the control group if it was attached by its "
+                              "path"),
                 SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0));
 
 static SD_VARLINK_DEFINE_METHOD(
                 Histogram,
                 DEFINE_INPUT_UNIT,
-                FIELD_COMMENT("A distribution, for instance \"requests.server.latency\"; of an endpoint or "
-                              "a peer see Get()"),
+                FIELD_COMMENT("Name of a distribution, such as \"requests.server.latency\"; for endpoints "
+                              "and peers see Get()"),
                 SD_VARLINK_DEFINE_INPUT(metric, SD_VARLINK_STRING, 0),
                 DEFINE_INPUT_WINDOW,
-                FIELD_COMMENT(
-                        "The name of the unit, or the path of the control group if it was attached by that"),
+                FIELD_COMMENT("Name of the unit, or path of the control group if it was attached by its "
+                              "path"),
                 SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("The distribution"),
+                FIELD_COMMENT("Name of the distribution"),
                 SD_VARLINK_DEFINE_OUTPUT(metric, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("The reading it is from"),
+                FIELD_COMMENT("Number of the reading"),
                 SD_VARLINK_DEFINE_OUTPUT(seq, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("When the reading was taken, in microseconds since 1970 UTC"),
+                FIELD_COMMENT("Time of the reading, in microseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("The window in nanoseconds, which ends with the timestamp; left out for "
-                              "everything since the attach"),
+                FIELD_COMMENT("Length of the window, which ends at the timestamp, in nanoseconds; absent "
+                              "for the distribution since the attach"),
                 SD_VARLINK_DEFINE_OUTPUT(window, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How much of the window the unit was attached for, in nanoseconds"),
+                FIELD_COMMENT("Part of the window in which the unit was attached, in nanoseconds"),
                 SD_VARLINK_DEFINE_OUTPUT(covered, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("The grid the buckets lie on: the scale of exponential histograms in "
-                              "OpenTelemetry, the schema of native ones in Prometheus, in seconds. Bounds "
-                              "are in nanoseconds, rounded down: the first bucket ends at 2^-22 s (238 ns), "
-                              "the last begins at 2^6 s (64 s)"),
+                FIELD_COMMENT("Schema of the buckets, as of native histograms of Prometheus in seconds, and "
+                              "the scale of exponential ones of OpenTelemetry. Bounds are in nanoseconds, "
+                              "rounded down: the first bucket ends at 2^-22 s (238 ns), the last one begins "
+                              "at 2^6 s (64 s)"),
                 SD_VARLINK_DEFINE_OUTPUT(schema, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("How many durations were measured"),
+                FIELD_COMMENT("Number of durations"),
                 SD_VARLINK_DEFINE_OUTPUT(count, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("Their sum, in nanoseconds"),
+                FIELD_COMMENT("Sum of the durations, in nanoseconds"),
                 SD_VARLINK_DEFINE_OUTPUT(sum, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("The buckets that are not empty, from short to long"),
+                FIELD_COMMENT("Buckets that are not empty, in ascending order"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(buckets, Bucket, SD_VARLINK_ARRAY));
 
 static SD_VARLINK_DEFINE_METHOD(
                 History,
                 DEFINE_INPUT_UNIT,
-                FIELD_COMMENT("Metrics, or distributions like \"requests.server.latency\" to show with "
-                              "their buckets. Default, also if empty: all metrics"),
+                FIELD_COMMENT("Names of metrics, or of distributions such as \"requests.server.latency\", "
+                              "which are returned with their buckets. Default, also if empty: all metrics"),
                 SD_VARLINK_DEFINE_INPUT(metrics, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Only steps that end later than this, in microseconds since 1970 UTC. "
+                FIELD_COMMENT("Time after which the returned steps end, in microseconds since 1970 UTC. "
                               "Default: an hour ago"),
                 SD_VARLINK_DEFINE_INPUT(since, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The length of the steps in nanoseconds: 10 s, which are kept for an hour, or "
-                              "5 min, which are kept for a day. Default: 10 s if that goes back far enough"),
+                FIELD_COMMENT("Length of the steps, in nanoseconds: 10 s, which are kept for an hour, or 5 "
+                              "min, which are kept for a day. Default: 10 s if these go back far enough, "
+                              "else 5 min"),
                 SD_VARLINK_DEFINE_INPUT(step, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT(
-                        "The name of the unit, or the path of the control group if it was attached by that"),
+                FIELD_COMMENT("Name of the unit, or path of the control group if it was attached by its "
+                              "path"),
                 SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("The length of the steps, in nanoseconds"),
+                FIELD_COMMENT("Length of the steps, in nanoseconds"),
                 SD_VARLINK_DEFINE_OUTPUT(step, SD_VARLINK_INT, 0),
-                FIELD_COMMENT(
-                        "The steps, from old to new. Those in which the unit was not observed are left out"),
+                FIELD_COMMENT("Steps in ascending order, without those in which the unit was not observed"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(steps, HistoryStep, SD_VARLINK_ARRAY));
 
 static SD_VARLINK_DEFINE_METHOD_FULL(
                 Subscribe,
                 SD_VARLINK_REQUIRES_MORE,
-                FIELD_COMMENT("The units. Default, also if empty: all that are attached, or will be"),
+                FIELD_COMMENT("Units. Default, also if empty: all attached units, including those that are "
+                              "attached later"),
                 SD_VARLINK_DEFINE_INPUT(units, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 DEFINE_INPUT_WINDOW,
-                FIELD_COMMENT("The time between two readings, in nanoseconds. Default: one second"),
+                FIELD_COMMENT("Time between two readings, in nanoseconds. Default: 1 s"),
                 SD_VARLINK_DEFINE_INPUT(interval, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("A reading"),
+                FIELD_COMMENT("Reading of a unit"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(snapshot, Snapshot, 0),
-                FIELD_COMMENT("How many readings were left out before this one, as the earlier ones had not "
-                              "been fetched"),
+                FIELD_COMMENT("Number of readings that were skipped before this one, as the client had not "
+                              "read the earlier ones"),
                 SD_VARLINK_DEFINE_OUTPUT(skipped, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 #define DEFINE_ERROR(name, argument, type, text) \
@@ -425,39 +424,39 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 name, \
                 FIELD_COMMENT(text), \
                 SD_VARLINK_DEFINE_FIELD(argument, type, 0), \
-                FIELD_COMMENT("The same in a sentence"), \
+                FIELD_COMMENT("Description of the error"), \
                 SD_VARLINK_DEFINE_FIELD(message, SD_VARLINK_STRING, 0))
 
-static DEFINE_ERROR(NoSuchUnit, unit, SD_VARLINK_STRING, "The unit as given");
-static DEFINE_ERROR(InvalidUnitName, unit, SD_VARLINK_STRING, "The name as given");
-static DEFINE_ERROR(NotAttached, unit, SD_VARLINK_STRING, "The unit");
-static DEFINE_ERROR(NoControlGroup, unit, SD_VARLINK_STRING, "The unit");
-static DEFINE_ERROR(NoSuchProbe, probe, SD_VARLINK_STRING, "The probe as given");
-static DEFINE_ERROR(ProbeUnavailable, probe, SD_VARLINK_STRING, "The probe");
-static DEFINE_ERROR(ProbeNotPermitted, probe, SD_VARLINK_STRING, "The probe");
-static DEFINE_ERROR(TooManyUnits, limit, SD_VARLINK_INT, "How many there may be");
-static DEFINE_ERROR(TooManyLeases, limit, SD_VARLINK_INT, "How many there may be");
-static DEFINE_ERROR(NoSuchMetric, metric, SD_VARLINK_STRING, "The metric as given");
-static DEFINE_ERROR(NoHistory, metric, SD_VARLINK_STRING, "The metric");
-static DEFINE_ERROR(NotMarked, unit, SD_VARLINK_STRING, "The unit");
-static DEFINE_ERROR(TooManyMarks, limit, SD_VARLINK_INT, "How many there may be");
-static DEFINE_ERROR(TooManyDiagnoses, limit, SD_VARLINK_INT, "How many there may be");
-static DEFINE_ERROR(TooManyStreams, limit, SD_VARLINK_INT, "How many there may be");
+static DEFINE_ERROR(NoSuchUnit, unit, SD_VARLINK_STRING, "Unit as requested");
+static DEFINE_ERROR(InvalidUnitName, unit, SD_VARLINK_STRING, "Name as requested");
+static DEFINE_ERROR(NotAttached, unit, SD_VARLINK_STRING, "Unit");
+static DEFINE_ERROR(NoControlGroup, unit, SD_VARLINK_STRING, "Unit");
+static DEFINE_ERROR(NoSuchProbe, probe, SD_VARLINK_STRING, "Probe as requested");
+static DEFINE_ERROR(ProbeUnavailable, probe, SD_VARLINK_STRING, "Probe");
+static DEFINE_ERROR(ProbeNotPermitted, probe, SD_VARLINK_STRING, "Probe");
+static DEFINE_ERROR(TooManyUnits, limit, SD_VARLINK_INT, "The limit");
+static DEFINE_ERROR(TooManyLeases, limit, SD_VARLINK_INT, "The limit");
+static DEFINE_ERROR(NoSuchMetric, metric, SD_VARLINK_STRING, "Metric as requested");
+static DEFINE_ERROR(NoHistory, metric, SD_VARLINK_STRING, "Metric");
+static DEFINE_ERROR(NotMarked, unit, SD_VARLINK_STRING, "Unit");
+static DEFINE_ERROR(TooManyMarks, limit, SD_VARLINK_INT, "The limit");
+static DEFINE_ERROR(TooManyDiagnoses, limit, SD_VARLINK_INT, "The limit");
+static DEFINE_ERROR(TooManyStreams, limit, SD_VARLINK_INT, "The limit");
 static DEFINE_ERROR(InvalidExclude, exclude, SD_VARLINK_STRING,
-                    "The exclusion as given");
-static DEFINE_ERROR(ViewUnavailable, unit, SD_VARLINK_STRING, "The unit");
-static DEFINE_ERROR(TooManyViews, limit, SD_VARLINK_INT, "How many there may be");
-static DEFINE_ERROR(TooManyExcludes, limit, SD_VARLINK_INT, "How many there may be");
+                    "Exclusion as requested");
+static DEFINE_ERROR(ViewUnavailable, unit, SD_VARLINK_STRING, "Unit");
+static DEFINE_ERROR(TooManyViews, limit, SD_VARLINK_INT, "The limit");
+static DEFINE_ERROR(TooManyExcludes, limit, SD_VARLINK_INT, "The limit");
 static DEFINE_ERROR(InvalidThreshold, threshold, SD_VARLINK_STRING,
-                    "The threshold or the condition as it was written");
-static DEFINE_ERROR(NoSuchThreshold, threshold, SD_VARLINK_STRING, "The name as given");
-static DEFINE_ERROR(ThresholdExists, threshold, SD_VARLINK_STRING, "The name of the threshold");
-static DEFINE_ERROR(TooManyThresholds, limit, SD_VARLINK_INT, "How many there may be");
+                    "Threshold or condition as requested");
+static DEFINE_ERROR(NoSuchThreshold, threshold, SD_VARLINK_STRING, "Name as requested");
+static DEFINE_ERROR(ThresholdExists, threshold, SD_VARLINK_STRING, "Name of the threshold");
+static DEFINE_ERROR(TooManyThresholds, limit, SD_VARLINK_INT, "The limit");
 static DEFINE_ERROR(TooSlow, seq, SD_VARLINK_INT,
-                    "The number of the last event that was sent, to go on from there");
-static DEFINE_ERROR(NotMeasured, metric, SD_VARLINK_STRING, "The metric");
-static DEFINE_ERROR(DuplicateUnit, unit, SD_VARLINK_STRING, "The unit");
-static DEFINE_ERROR(ServiceManagerFailed, unit, SD_VARLINK_STRING, "The unit");
+                    "Number of the last event that was sent, for a further call with \"since\"");
+static DEFINE_ERROR(NotMeasured, metric, SD_VARLINK_STRING, "Metric");
+static DEFINE_ERROR(DuplicateUnit, unit, SD_VARLINK_STRING, "Unit");
+static DEFINE_ERROR(ServiceManagerFailed, unit, SD_VARLINK_STRING, "Unit");
 static SD_VARLINK_DEFINE_ERROR(NoEntries);
 
 SD_VARLINK_DEFINE_INTERFACE(
@@ -465,86 +464,88 @@ SD_VARLINK_DEFINE_INTERFACE(
                 "org.qosd.QoS",
                 SD_VARLINK_INTERFACE_COMMENT(
                         "How well systemd units serve their requests, measured in the kernel"),
-                SYMBOL_COMMENT("What is known of the figures"),
+                SYMBOL_COMMENT("Quality of the metrics of requests"),
                 &vl_type_Quality,
-                SYMBOL_COMMENT("How long a unit is observed"),
+                SYMBOL_COMMENT("Type of a hold"),
                 &vl_type_HoldType,
-                SYMBOL_COMMENT("What became of a BPF program"),
+                SYMBOL_COMMENT("State of a BPF program"),
                 &vl_type_ProgramState,
-                SYMBOL_COMMENT("How a metric behaves over time"),
+                SYMBOL_COMMENT("Kind of a metric"),
                 &vl_type_MetricKind,
-                SYMBOL_COMMENT("What a threshold says of its unit"),
+                SYMBOL_COMMENT("State of a threshold"),
                 &vl_type_ThresholdState,
-                SYMBOL_COMMENT("How long a threshold lasts"),
+                SYMBOL_COMMENT("Source of a threshold, which determines its lifetime"),
                 &vl_type_ThresholdSource,
-                SYMBOL_COMMENT("A reason to observe a unit; it is observed until the last one is gone"),
+                SYMBOL_COMMENT("Reason to observe a unit, which is attached as long as it has any"),
                 &vl_type_Hold,
-                SYMBOL_COMMENT("A distribution of durations"),
+                SYMBOL_COMMENT("Distribution of durations"),
                 &vl_type_Distribution,
                 SYMBOL_COMMENT("Failed requests in the window, by kind"),
                 &vl_type_Errors,
                 SYMBOL_COMMENT("Requests by protocol"),
                 &vl_type_Protocols,
-                SYMBOL_COMMENT("The connections to a unit"),
+                SYMBOL_COMMENT("Connections to a unit"),
                 &vl_type_Connections,
-                SYMBOL_COMMENT("Connections to a unit on which requests overlap, in a protocol that no "
-                               "parser knows: their requests are in no count and no distribution"),
+                SYMBOL_COMMENT("Requests that have waited by intent, for an event or for a timeout"),
                 &vl_type_Intended,
+                SYMBOL_COMMENT("Connections on which requests cannot be distinguished: they are in no count "
+                               "and no distribution"),
                 &vl_type_Unparsed,
-                SYMBOL_COMMENT("The figures of the requests to one address of a unit"),
+                SYMBOL_COMMENT("Requests to one endpoint of a unit"),
                 &vl_type_Endpoint,
-                SYMBOL_COMMENT("Requests of a unit to others that failed"),
+                SYMBOL_COMMENT("Failed requests of a unit to peers, by kind"),
                 &vl_type_PeerErrors,
-                SYMBOL_COMMENT("What a peer has of the requests that a unit makes"),
+                SYMBOL_COMMENT("Requests of a unit to one peer"),
                 &vl_type_Peer,
-                SYMBOL_COMMENT("The requests that a unit makes of others"),
+                SYMBOL_COMMENT("Requests of a unit to peers"),
                 &vl_type_Client,
-                SYMBOL_COMMENT("By the state of threads: shares of their time, or how many they were"),
+                SYMBOL_COMMENT("Shares of time, or numbers of threads, by thread state"),
                 &vl_type_StateShares,
-                SYMBOL_COMMENT("A distribution of service times, and where they went"),
+                SYMBOL_COMMENT("Distribution of service times, and their division by thread state"),
                 &vl_type_Service,
-                SYMBOL_COMMENT("A unit in the server role"),
+                SYMBOL_COMMENT("Requests to a unit"),
                 &vl_type_Server,
-                SYMBOL_COMMENT("What the probe \"requests\" measures"),
+                SYMBOL_COMMENT("Metrics of the probe \"requests\""),
                 &vl_type_Requests,
-                SYMBOL_COMMENT("Where the time of a unit's threads went while requests were in flight"),
+                SYMBOL_COMMENT("Time of the threads of a unit while requests are in flight, by thread "
+                               "state"),
                 &vl_type_Serving,
-                SYMBOL_COMMENT("By the state of threads: times"),
+                SYMBOL_COMMENT("Times by thread state"),
                 &vl_type_StateTimes,
-                SYMBOL_COMMENT("By the state that a thread came to: how often"),
+                SYMBOL_COMMENT("Number of waits by thread state"),
                 &vl_type_StateWaits,
-                SYMBOL_COMMENT("What a thread does"),
+                SYMBOL_COMMENT("State of a thread"),
                 &vl_type_ThreadState,
-                SYMBOL_COMMENT("What a thread did, since it was first seen in the unit"),
+                SYMBOL_COMMENT("Times and events of a thread since it was first seen in the unit"),
                 &vl_type_Thread,
-                SYMBOL_COMMENT("What several threads did"),
+                SYMBOL_COMMENT("Times and events of several threads"),
                 &vl_type_ThreadsRest,
-                SYMBOL_COMMENT("What threads wait for"),
+                SYMBOL_COMMENT("Kind of a wait target"),
                 &vl_type_ResourceKind,
-                SYMBOL_COMMENT("A thread that ends waits of others"),
+                SYMBOL_COMMENT("Thread that has ended waits of other threads"),
                 &vl_type_Waker,
-                SYMBOL_COMMENT("Something that threads wait for, in one state, since the unit is watched "
+                SYMBOL_COMMENT("Waits for one target in one thread state, since the unit has been observed "
                                "with the probe \"cpu\""),
                 &vl_type_Resource,
-                SYMBOL_COMMENT("How often threads left the CPU"),
+                SYMBOL_COMMENT("Context switches of the threads of a unit"),
                 &vl_type_ContextSwitches,
-                SYMBOL_COMMENT("What a unit has one block device do, in the window"),
+                SYMBOL_COMMENT("Completed requests of a unit to one block device, in the window"),
                 &vl_type_BlockDevice,
-                SYMBOL_COMMENT("What a unit has block devices do, in the window: requests that are done. A "
-                               "device that lies on another, as a loop device does on a disk, is one by "
-                               "itself"),
+                SYMBOL_COMMENT("Completed requests of a unit to block devices, in the window. A loop device "
+                               "and the disk below it each have requests of their own"),
                 &vl_type_Block,
-                SYMBOL_COMMENT("What the threads of a unit wait for memory, in the window"),
+                SYMBOL_COMMENT("Page faults, reclaim and throttling of the threads of a unit, in the "
+                               "window"),
                 &vl_type_Memory,
-                SYMBOL_COMMENT("Time in which threads were held up for want of something"),
+                SYMBOL_COMMENT("Time in which threads were stalled by one resource"),
                 &vl_type_PressureOfKind,
-                SYMBOL_COMMENT("Time in which threads were held up, by what they waited for"),
+                SYMBOL_COMMENT("Time in which threads were stalled, by resource"),
                 &vl_type_Pressure,
-                SYMBOL_COMMENT("The CPU quota of a control group, in the window"),
+                SYMBOL_COMMENT("CPU quota of the control group, in the window"),
                 &vl_type_Quota,
-                SYMBOL_COMMENT("Where the time of a unit's threads goes, and what it has of the machine. "
-                               "Each thread is in exactly one state at any time, as the probe \"cpu\" "
-                               "measures"),
+                SYMBOL_COMMENT("Time of the threads of a unit by state, as measured by the probe \"cpu\", "
+                               "and use of block devices and memory. Each thread is in exactly one state at "
+                               "any time"),
                 &vl_type_Contention,
                 SYMBOL_COMMENT("Calls that read or write files, in the window"),
                 &vl_type_StorageReads,
@@ -554,7 +555,7 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_StorageOpens,
                 SYMBOL_COMMENT("Calls on names and attributes of files, in the window"),
                 &vl_type_StorageChanges,
-                SYMBOL_COMMENT("What a unit requests of one file system"),
+                SYMBOL_COMMENT("Calls of a unit on one file system"),
                 &vl_type_Mount,
                 SYMBOL_COMMENT("Calls on files of any kind, sockets and pipes included, in the window"),
                 &vl_type_StorageCalls,
@@ -564,149 +565,148 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_StorageMapped,
                 SYMBOL_COMMENT("Bytes to and from block devices for each byte of the calls, in the window"),
                 &vl_type_StorageAmplification,
-                SYMBOL_COMMENT("What the threads of a unit request of file systems. A call counts when it "
-                               "returns"),
+                SYMBOL_COMMENT("Calls of the threads of a unit on files. A call counts when it returns"),
                 &vl_type_Storage,
-                SYMBOL_COMMENT("What observing costs"),
+                SYMBOL_COMMENT("Cost of the observation"),
                 &vl_type_Cost,
-                SYMBOL_COMMENT("A reading: all that is known of one unit over one window, at one moment"),
+                SYMBOL_COMMENT("Reading of one unit: all metrics over one window, at one time"),
                 &vl_type_Snapshot,
-                SYMBOL_COMMENT("A part of a histogram"),
+                SYMBOL_COMMENT("Bucket of a histogram"),
                 &vl_type_Bucket,
-                SYMBOL_COMMENT("A distribution of all requests or waits since the attach"),
+                SYMBOL_COMMENT("Distribution since the attach"),
                 &vl_type_ExportedHistogram,
-                SYMBOL_COMMENT("A threshold as an objective: how many requests it allows to be beyond its "
-                               "limit, and how many were"),
+                SYMBOL_COMMENT("Threshold on a quantile as an objective: requests within the limit, and the "
+                               "share that is wanted"),
                 &vl_type_ExportedObjective,
-                SYMBOL_COMMENT("What a unit has counted since the attach, all of one reading, and its "
-                               "levels"),
+                SYMBOL_COMMENT("Counters and distributions of a unit since the attach, and gauges, from one "
+                               "reading"),
                 &vl_type_ExportedUnit,
-                SYMBOL_COMMENT("A BPF program that the attached units need"),
+                SYMBOL_COMMENT("BPF program that the attached units need"),
                 &vl_type_ExportedProgram,
-                SYMBOL_COMMENT("A distribution in a step of the history"),
+                SYMBOL_COMMENT("Distribution in a step of the history"),
                 &vl_type_StepHistogram,
-                SYMBOL_COMMENT("A step of the history: what happened in ten seconds, or five minutes"),
+                SYMBOL_COMMENT("Step of the history, of 10 s or 5 min"),
                 &vl_type_HistoryStep,
-                SYMBOL_COMMENT("How a unit does"),
+                SYMBOL_COMMENT("Result of a diagnosis"),
                 &vl_type_Verdict,
-                SYMBOL_COMMENT("What may hold a unit back"),
+                SYMBOL_COMMENT("Kind of a failure or bottleneck"),
                 &vl_type_FindingKind,
-                SYMBOL_COMMENT("How sure it is"),
+                SYMBOL_COMMENT("Certainty of a finding"),
                 &vl_type_Certainty,
-                SYMBOL_COMMENT("What holds a unit back"),
+                SYMBOL_COMMENT("Failure or bottleneck of a unit"),
                 &vl_type_Finding,
-                SYMBOL_COMMENT("What was looked at, and does not"),
+                SYMBOL_COMMENT("Cause that was examined and excluded"),
                 &vl_type_ExcludedFinding,
-                SYMBOL_COMMENT("What an interval had of a unit and of the machine, on average. What is not "
-                               "known is left out"),
+                SYMBOL_COMMENT("Figures of a unit and of the machine in an interval. Those that are not "
+                               "known are absent"),
                 &vl_type_DiagnosisFigures,
-                SYMBOL_COMMENT("The part of a unit's history that figures are of: of the time in which no "
+                SYMBOL_COMMENT("Part of the history that a baseline is taken from: of the time in which no "
                                "threshold is known to have been violated, the half with the lowest latency"),
                 &vl_type_BaselinePeriod,
-                SYMBOL_COMMENT("Another that had the CPUs that threads waited for"),
+                SYMBOL_COMMENT("User of CPUs that the threads of the unit waited for"),
                 &vl_type_CpuCompetitor,
-                SYMBOL_COMMENT("A peer to which the unit sent requests"),
+                SYMBOL_COMMENT("Peer to which the unit sent requests"),
                 &vl_type_Dependency,
-                SYMBOL_COMMENT("A device that the unit used"),
+                SYMBOL_COMMENT("Device that the unit used"),
                 &vl_type_Device,
-                SYMBOL_COMMENT("A lock that the unit's threads waited for"),
+                SYMBOL_COMMENT("Lock that the threads of the unit waited for"),
                 &vl_type_ContendedLock,
-                SYMBOL_COMMENT("What a metric of a unit must not be beyond"),
+                SYMBOL_COMMENT("Limit for a metric of a unit"),
                 &vl_type_Threshold,
-                SYMBOL_COMMENT("A share of the time of threads that is not what it mostly is"),
+                SYMBOL_COMMENT("Change of the share of a thread state in the time of threads"),
                 &vl_type_ShareChange,
-                SYMBOL_COMMENT("The state of a threshold has changed"),
+                SYMBOL_COMMENT("Change of the state of a threshold"),
                 &vl_type_ThresholdEvent,
-                SYMBOL_COMMENT("Elements of a BPF map that could not be made"),
+                SYMBOL_COMMENT("Elements of a BPF map that could not be allocated"),
                 &vl_type_LostElements,
-                SYMBOL_COMMENT("Begins to observe a unit, also one that does not run yet. A further call "
-                               "of the same user replaces the earlier one"),
+                SYMBOL_COMMENT("Attaches a unit, which need not run yet. A further call of the same user "
+                               "replaces the earlier hold"),
                 &vl_method_Attach,
-                SYMBOL_COMMENT("Ends what Attach() began, and for root, and users that polkit authorizes, "
-                               "also the holds of users that own the control group; the unit stays "
-                               "observed while it has other holds"),
+                SYMBOL_COMMENT("Ends the hold of the caller; for root, and for users that polkit "
+                               "authorizes, also those of users that own the control group. The unit stays "
+                               "attached while it has other holds"),
                 &vl_method_Detach,
-                SYMBOL_COMMENT("Shows the attached units, one with each reply. Of one unit without "
-                               "\"more\", too"),
+                SYMBOL_COMMENT("Lists the attached units, one per reply. For a single unit \"more\" is not "
+                               "required"),
                 &vl_method_List,
-                SYMBOL_COMMENT("Exports the attached units, one with each reply, for systems that store "
-                               "metrics: what rises from the attach on, and levels. Rates, means, shares "
-                               "and quantiles follow from these"),
+                SYMBOL_COMMENT("Exports the attached units, one per reply, for systems that store metrics: "
+                               "counters and distributions since the attach, and gauges. Rates, means, "
+                               "shares and quantiles follow from these"),
                 &vl_method_Export,
-                SYMBOL_COMMENT("Takes a reading of one attached unit"),
+                SYMBOL_COMMENT("Reads the metrics of an attached unit"),
                 &vl_method_Get,
-                SYMBOL_COMMENT("Takes a reading of each of the units, all at the same moment"),
+                SYMBOL_COMMENT("Reads the metrics of several units, all at the same time"),
                 &vl_method_GetMany,
-                SYMBOL_COMMENT("Passes the memory with the counters of the unit's requests, read-only: "
-                               "libqosd reads it. It has addresses of peers in it, so that it is for root "
-                               "and for the user that owns the unit's control group. When it is no longer "
-                               "valid (the unit is detached, or another one in it is attached) a word in "
-                               "it says so, but only while the connection lasts"),
+                SYMBOL_COMMENT("Passes a read-only descriptor of the map with the counters of the unit's "
+                               "requests, for libqosd. The map contains addresses of peers; therefore it is "
+                               "for root and for the user that owns the control group. When it becomes "
+                               "invalid (the unit is detached, or a unit within it is attached), a flag in "
+                               "the map is set, but only while the connection is open"),
                 &vl_method_GetView,
-                SYMBOL_COMMENT("Remembers the present moment, for Get() with sinceMark; once more forgets "
-                               "the one before. Marks go with the connection, or the unit's last hold"),
+                SYMBOL_COMMENT("Sets the mark for Get() with sinceMark, in place of an earlier one. It is "
+                               "dropped with the connection, or with the last hold of the unit"),
                 &vl_method_Mark,
-                SYMBOL_COMMENT("Shows how the durations are distributed that a metric is made from"),
+                SYMBOL_COMMENT("Returns the buckets of a distribution"),
                 &vl_method_Histogram,
-                SYMBOL_COMMENT("Shows the state of each thread of a unit, and its times since it was "
-                               "first seen there. For root, the user that owns the control group, and "
-                               "users that polkit authorizes (org.qosd1.inspect)"),
+                SYMBOL_COMMENT("Lists the threads of a unit with their states, and their times since they "
+                               "were first seen in the unit. For root, the user that owns the control "
+                               "group, and users that polkit authorizes (org.qosd1.inspect)"),
                 &vl_method_Threads,
-                SYMBOL_COMMENT("Shows what the threads of a unit wait for, and which threads wake them, "
-                               "since the unit has been observed. For the same users"),
+                SYMBOL_COMMENT("Lists the wait targets of the threads of a unit, and the threads that ended "
+                               "the waits. For the same users as Threads()"),
                 &vl_method_Resources,
                 SYMBOL_COMMENT("Kind of a call on files"),
                 &vl_type_StorageOperation,
-                SYMBOL_COMMENT("A call on files that took long"),
+                SYMBOL_COMMENT("Slow call on files"),
                 &vl_type_SlowOperation,
-                SYMBOL_COMMENT("Shows the latest calls on files that took at least as long as "
-                               "SlowOperation= says, of a unit with the probe \"storage\". For the same "
-                               "users"),
+                SYMBOL_COMMENT("Lists the latest calls on files that took SlowOperation= of qosd.conf(5) or "
+                               "longer, of a unit with the probe \"storage\". For the same users as "
+                               "Threads()"),
                 &vl_method_SlowOperations,
-                SYMBOL_COMMENT("Shows what one attached unit did over time. The history begins with the "
-                               "attach, and ends with it"),
+                SYMBOL_COMMENT("Returns the history of an attached unit, which begins with the attach and "
+                               "ends when the unit is detached"),
                 &vl_method_History,
-                SYMBOL_COMMENT("Begins the interval of a diagnosis, which the client ends with Diagnose() "
-                               "when it likes. The reply comes when the unit is attached and the interval "
-                               "has begun. A further call, the end of the connection, and 10 min without "
-                               "Diagnose() cancel it. For the users that may call Diagnose()"),
+                SYMBOL_COMMENT("Begins the interval of a diagnosis, which Diagnose() ends. The reply is "
+                               "sent when the unit is attached and the interval has begun. A further call, "
+                               "the end of the connection, and 10 min without Diagnose() cancel the "
+                               "interval. For the users that may call Diagnose()"),
                 &vl_method_BeginDiagnosis,
-                SYMBOL_COMMENT("Finds what limits a unit: observes it for as long as the window, and "
-                               "replies then. A unit that is not attached is attached for that time. For "
-                               "root, for the user that owns the control group, and for users that may "
-                               "see peers and, where the unit is not attached with all of them, attach it"),
+                SYMBOL_COMMENT("Observes a unit for the window, and replies with its failures and "
+                               "bottlenecks. A unit that is not attached is attached for that time. For "
+                               "root, for the user that owns the control group, and for users that may see "
+                               "peers and, unless the unit is attached with all probes, attach it"),
                 &vl_method_Diagnose,
-                SYMBOL_COMMENT("Takes a reading of each of the units at once, and then at each multiple "
-                               "of the interval. A client that does not read the replies misses some, and "
-                               "then loses the connection"),
+                SYMBOL_COMMENT("Reads the metrics of the units at once, and then at each multiple of the "
+                               "interval. For a client that does not read the replies, readings are "
+                               "skipped, and then the connection is closed"),
                 &vl_method_Subscribe,
-                SYMBOL_COMMENT("Sets a threshold of an attached unit. Each change of its state is an event, "
-                               "for Monitor(), the signal of D-Bus, and the journal"),
+                SYMBOL_COMMENT("Sets a threshold of an attached unit. Changes of its state are reported by "
+                               "Monitor(), by the signal on D-Bus, and in the journal"),
                 &vl_method_SetThreshold,
-                SYMBOL_COMMENT("Takes a threshold away. If its state is not unknown, that it becomes so is "
-                               "an event, as any other change"),
+                SYMBOL_COMMENT("Removes a threshold. If its state is not unknown, the change to unknown is "
+                               "an event as any other"),
                 &vl_method_ClearThreshold,
-                SYMBOL_COMMENT("Shows thresholds, one with each reply"),
+                SYMBOL_COMMENT("Lists thresholds, one per reply"),
                 &vl_method_ListThresholds,
-                SYMBOL_COMMENT("Shows the thresholds, and then each change of a state when it happens. A "
-                               "client that does not read the replies gets the error TooSlow, and no more. "
-                               "Without \"more\" and \"since\": the thresholds as they are"),
+                SYMBOL_COMMENT("Returns the thresholds, and then each change of a state. A client that does "
+                               "not read the replies gets the error TooSlow, and no further events. Without "
+                               "\"more\" and \"since\": the current thresholds"),
                 &vl_method_Monitor,
                 SYMBOL_COMMENT("Replies when the condition holds"),
                 &vl_method_Wait,
-                SYMBOL_COMMENT("Shows what there is to measure, one metric with each reply"),
+                SYMBOL_COMMENT("Lists the metrics, one per reply"),
                 &vl_method_ListMetrics,
-                SYMBOL_COMMENT("Shows the BPF programs, one with each reply"),
+                SYMBOL_COMMENT("Lists the BPF programs, one per reply"),
                 &vl_method_Probes,
-                SYMBOL_COMMENT("Shows what qosd itself is up to"),
+                SYMBOL_COMMENT("Returns the status of the daemon"),
                 &vl_method_GetStatus,
-                SYMBOL_COMMENT("The service manager knows no unit of that name"),
+                SYMBOL_COMMENT("There is no unit of that name"),
                 &vl_error_NoSuchUnit,
-                SYMBOL_COMMENT("No unit can have that name, no control group that path"),
+                SYMBOL_COMMENT("The name is not valid for a unit, or the path for a control group"),
                 &vl_error_InvalidUnitName,
                 SYMBOL_COMMENT("The unit is not attached, or not by the caller"),
                 &vl_error_NotAttached,
-                SYMBOL_COMMENT("The unit is of a kind that never has processes of its own"),
+                SYMBOL_COMMENT("Units of that type have no processes"),
                 &vl_error_NoControlGroup,
                 SYMBOL_COMMENT("There is no probe of that name"),
                 &vl_error_NoSuchProbe,
@@ -715,46 +715,46 @@ SD_VARLINK_DEFINE_INTERFACE(
                 SYMBOL_COMMENT("The probe slows down every process of the machine: it needs authorization, "
                                "also from the owner of the control group"),
                 &vl_error_ProbeNotPermitted,
-                SYMBOL_COMMENT("As many units are attached as may be, or as this user may attach"),
+                SYMBOL_COMMENT("The limit of attached units, or of those of this user, is reached"),
                 &vl_error_TooManyUnits,
-                SYMBOL_COMMENT("This user has as many leases as may be"),
+                SYMBOL_COMMENT("The limit of leases of this user is reached"),
                 &vl_error_TooManyLeases,
-                SYMBOL_COMMENT("There is no metric of that name, or it is no distribution"),
+                SYMBOL_COMMENT("There is no metric of that name, or it is not a distribution"),
                 &vl_error_NoSuchMetric,
-                SYMBOL_COMMENT("There is such a metric, but no history of it"),
+                SYMBOL_COMMENT("The history does not have that metric"),
                 &vl_error_NoHistory,
                 SYMBOL_COMMENT("Mark() was not called for the unit on this connection"),
                 &vl_error_NotMarked,
-                SYMBOL_COMMENT("This connection has marks in as many units as it may"),
+                SYMBOL_COMMENT("The limit of marks of this connection is reached"),
                 &vl_error_TooManyMarks,
-                SYMBOL_COMMENT("As many diagnoses are under way as may be at a time"),
+                SYMBOL_COMMENT("The limit of diagnoses at a time is reached"),
                 &vl_error_TooManyDiagnoses,
-                SYMBOL_COMMENT("The user has as many streams of readings as a user may"),
+                SYMBOL_COMMENT("The limit of streams of readings of this user is reached"),
                 &vl_error_TooManyStreams,
-                SYMBOL_COMMENT("What cannot be left out, expected \"port:\" and a number, \"http:\" and a "
-                               "path, or \"redis:\" and a command"),
+                SYMBOL_COMMENT("The exclusion is not valid, expected \"port:\" and a number, \"http:\" and "
+                               "a path, or \"redis:\" and a command"),
                 &vl_error_InvalidExclude,
-                SYMBOL_COMMENT("There is no map that has all of the unit's figures"),
+                SYMBOL_COMMENT("No single map has all requests of the unit"),
                 &vl_error_ViewUnavailable,
-                SYMBOL_COMMENT("This user was given as many maps as may be"),
+                SYMBOL_COMMENT("The limit of maps of this user is reached"),
                 &vl_error_TooManyViews,
                 SYMBOL_COMMENT("The limit of exclusions for this unit, of all its holds together, is "
                                "reached"),
                 &vl_error_TooManyExcludes,
-                SYMBOL_COMMENT("That is no threshold, or no condition"),
+                SYMBOL_COMMENT("The threshold or condition is not valid"),
                 &vl_error_InvalidThreshold,
                 SYMBOL_COMMENT("The unit has no threshold of that name"),
                 &vl_error_NoSuchThreshold,
-                SYMBOL_COMMENT("The unit has a threshold of that name, which is not the caller's to change"),
+                SYMBOL_COMMENT("The unit has a threshold of that name that the caller may not change"),
                 &vl_error_ThresholdExists,
-                SYMBOL_COMMENT("There are as many thresholds as may be, of this unit, of this user, or of "
-                               "all together"),
+                SYMBOL_COMMENT("The limit of thresholds of this unit, of this user, or of all units is "
+                               "reached"),
                 &vl_error_TooManyThresholds,
-                SYMBOL_COMMENT("Events were not fetched, no more are sent"),
+                SYMBOL_COMMENT("The client has not read events in time, no more are sent"),
                 &vl_error_TooSlow,
-                SYMBOL_COMMENT("There is no reading of that metric now"),
+                SYMBOL_COMMENT("The metric has no value now"),
                 &vl_error_NotMeasured,
-                SYMBOL_COMMENT("The unit was named more than once, perhaps by an alias"),
+                SYMBOL_COMMENT("A unit is given more than once, possibly by an alias"),
                 &vl_error_DuplicateUnit,
                 SYMBOL_COMMENT("The service manager did not reply to a query about the unit"),
                 &vl_error_ServiceManagerFailed,
