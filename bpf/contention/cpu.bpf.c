@@ -398,29 +398,6 @@ BPF_SUBPROG int thread_move(__u64 word, __u64 from, __u64 to, __u64 now) {
         return 0;
 }
 
-/* Begins the times and counters of a thread. Other programs see them from the exchange of its word on. */
-static __always_inline void thread_begin(struct thread *t, struct task_struct *task, __u64 book,
-                                         __u32 state, const struct wait *w, __u64 now) {
-        __u64 word = book | THREAD_SEEDED | state;
-
-        t->since = now;
-        t->served = serving_get(book, now);
-        t->queue = NULL;
-        t->run_delay = task_get_run_delay(task);
-        t->waker.thread = t->wakeup.what = 0;
-        t->futex = w->futex;
-        t->lock = NULL;
-        t->locked = 0;
-        t->known = (struct known) {};
-        t->rival = (struct rival) {};
-        t->turn = overhead_first_sample(task->pid);
-        t->row = state > QOS_STATE_THROTTLED ? thread_get_row(t, task, word, state, w) : 0;
-        for (int i = 0; i < QOS_STATES; i++)
-                t->times[i] = 0;
-        for (int i = 0; i < QOS_THREAD_COUNTERS; i++)
-                t->counters[i] = 0;
-}
-
 SEC("iter/task")
 int cpu_find_threads(struct bpf_iter__task *ctx) {
         struct task_struct *task = ctx->task;
@@ -475,8 +452,25 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                                 return 0;
                         old = 0;
                 }
-                if (old == 0)
-                        thread_begin(t, task, book, state, &w, now);
+                if (old == 0) {
+                        /* Visible to other programs from the exchange on */
+                        t->since = now;
+                        t->served = serving_get(book, now);
+                        t->queue = NULL;
+                        t->run_delay = task_get_run_delay(task);
+                        t->waker.thread = t->wakeup.what = 0;
+                        t->futex = w.futex;
+                        t->lock = NULL;
+                        t->locked = 0;
+                        t->known = (struct known) {};
+                        t->rival = (struct rival) {};
+                        t->turn = overhead_first_sample(task->pid);
+                        t->row = state > QOS_STATE_THROTTLED ? thread_get_row(t, task, word, state, &w) : 0;
+                        for (int i = 0; i < QOS_STATES; i++)
+                                t->times[i] = 0;
+                        for (int i = 0; i < QOS_THREAD_COUNTERS; i++)
+                                t->counters[i] = 0;
+                }
                 done = __sync_val_compare_and_swap(&t->word, old, word) == old;
         }
         if (!done)
