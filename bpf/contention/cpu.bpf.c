@@ -443,8 +443,7 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                         return 0;
 
                 now = bpf_ktime_get_ns();
-                if (old != 0 && (old & THREAD_BOOK) != book) {
-                        /* Leave the other contention map first: times and counters start anew */
+                if (old != 0 && (old & THREAD_BOOK) != book) { /* leave the other contention map */
                         if (__sync_val_compare_and_swap(&t->word, old, 0) != old)
                                 continue;
                         thread_move(old, old & THREAD_STATE, QOS_STATE_NONE, now);
@@ -452,8 +451,7 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                                 return 0;
                         old = 0;
                 }
-                if (old == 0) {
-                        /* Visible to other programs from the exchange on */
+                if (old == 0) { /* visible to other programs from the exchange on */
                         t->since = now;
                         t->served = serving_get(book, now);
                         t->queue = NULL;
@@ -501,7 +499,6 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                 thread_move(word, word & THREAD_STATE, QOS_STATE_NONE, now);
         return 0;
 }
-
 
 /* ---- reading threads ---------------------------------------------------------------------------------- */
 
