@@ -417,6 +417,77 @@ def mounts_of_a_namespace():
     equal((row["type"], row["writes"]["count"], "mount" in row), ("tmpfs", 7, False), "row")
 
 
+@test(deadline=90, vm="nightly", needs_program="storage_read_begin")
+def full_file_system():
+    """A write that does not fit counts with the bytes that did, the next one is an error, and a read at the end of the
+    file has no bytes."""
+    u = Worker()
+    attach(u, "--probes=storage")
+    u.start()
+    with Mounts() as mounts:
+        point = u.directory + "/full"
+        mounts.make(point)
+        u.do("f, k = os.open('full/f', os.O_CREAT|os.O_RDWR), 0\n"
+             "try:\n"
+             "    while True:\n"
+             "        k += 1\n"
+             "        os.write(f, b'x' * 100000)\n"
+             "except OSError as e:\n"
+             "    assert e.errno == 28, e\n"
+             "os.read(f, 10); open(directory + '/k', 'w').write(str(k))")
+        with open(u.directory + "/k") as f:
+            k = int(f.read())
+        row = rows(u)[point]
+        equal((row["writes"]["count"], row["writes"]["errors"], row["writes"]["bytes"]),
+              (k, 1, os.stat(point + "/f").st_size), "writes, errors and bytes")
+        check(row["writes"]["bytes"] % 100000 != 0, "no write is short")
+        equal((row["reads"]["count"], row["reads"]["errors"], row["reads"]["bytes"]), (1, 0, 0), "reads")
+        u.do("os.close(f)")
+
+
+@test(deadline=60, vm="nightly", needs_program="storage_read_begin")
+def bound_and_unmounted():
+    """A bind mount belongs to its file system. One that is not mounted any more, with a file that is open, has its row
+    with its device number."""
+    u = Worker()
+    attach(u, "--probes=storage")
+    u.start()
+    plain, bound = u.directory + "/plain", u.directory + "/bound"
+    with Mounts() as mounts:
+        device = mounts.make(plain)
+        os.makedirs(bound)
+        subprocess.run(["mount", "--bind", plain, bound], check=True)
+        mounts.points.append(bound)
+        u.do("f = os.open('bound/f', os.O_CREAT|os.O_RDWR); [os.write(f, b'x') for i in range(7)]")
+        now = rows(u)
+        equal((now[plain]["device"], now[plain]["writes"]["count"], bound in now), (device, 7, False), "row")
+        for point in bound, plain:
+            subprocess.run(["umount", "-l", point], check=True)
+            mounts.points.remove(point)
+        u.do("[os.write(f, b'y') for i in range(5)]")
+        row = rows(u)[device]
+        equal((row["writes"]["count"], "mount" in row), (12, False), "writes after the unmount")
+        u.do("os.close(f)")
+
+
+@test(deadline=60, vm="nightly", needs_program="storage_verify")
+def nothing_is_unseen():
+    """Whatever reads and writes: the programs that count calls have seen it, execve(2) and the copies of splice(2)
+    included."""
+    u = Worker()
+    attach(u, "--probes=storage")
+    u.start()
+    u.do("fd = os.open('data', os.O_RDONLY); out = os.open('out', os.O_CREAT|os.O_RDWR)")
+    before = storage(u)
+    u.do("[child(lambda: os.execv('/bin/true', ['true'])) for i in range(5)]; r, w = os.pipe(); "
+         "os.splice(fd, w, 4000, 0); os.splice(r, out, 4000); os.sendfile(out, fd, 0, 5000); "
+         "os.copy_file_range(fd, out, 3000, 0)")
+    now = storage(u)
+    check(now["reads"]["count"] >= before["reads"]["count"] + 5 + 3, f"{before['reads']}, then {now['reads']}")
+    equal(now["writes"]["bytes"] - before["writes"]["bytes"], 4000 + 5000 + 3000, "bytes written")
+    equal(now["unseen"], 0, "reads and writes that are in no count")
+
+
 def cached_pages(path):
     """Pages of the file in the page cache, by mincore(2): cachestat(2) does not see through an overlay."""
     libc, size = ctypes.CDLL(None, use_errno=True), os.stat(path).st_size
