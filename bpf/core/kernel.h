@@ -320,6 +320,7 @@ struct task_struct {
         struct task_struct *group_leader;
         struct pid *thread_pid;
         struct files_struct *files;
+        struct io_uring_task *io_uring; /* only with CONFIG_IO_URING */
         struct nsproxy *nsproxy;
         struct css_set *cgroups;
         struct rt_mutex_waiter *pi_blocked_on;

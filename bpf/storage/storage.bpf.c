@@ -86,7 +86,7 @@ struct storage_thread {
         __u64 dentry;           /* address, of the file of that call; 0: not known */
         __u64 account;          /* contention map (THREAD_BOOK) with the times below; 0: not known */
         __u64 times[QOS_STATES]; /* of the thread when the call began, as in struct thread */
-        __u64 request_file;     /* address, of the last read or write of io_uring or libaio */
+        __u64 request_file;     /* address, of the last read or write of libaio */
         __u32 verified;         /* reads and writes that have begun, whose call may still follow: sendfile(2)
                                  * and splice(2) verify both files first */
         __u32 in_request;       /* 1: the last file that was verified is that of the request */
@@ -843,7 +843,7 @@ int storage_open_end(void *ctx) {
 #define RING_READS (1ULL << 1 | 1ULL << 4 | 1ULL << 22 | 1ULL << 49 | 1ULL << 58)
 #define RING_WRITES (1ULL << 2 | 1ULL << 5 | 1ULL << 23 | 1ULL << 59)
 
-/* file: may not be known yet */
+/* file: of libaio; NULL: of io_uring, which finds it later */
 static __attribute__((noinline)) int request_begin(__u64 address, __u32 call, const struct file *file) {
         struct storage_request request = {};
         struct storage_thread *t;
@@ -913,8 +913,7 @@ int BPF_PROG(storage_ring_submit, struct io_kiocb *request) {
         if (!(operation & (RING_READS | RING_WRITES)))
                 return 0;
         preemption_disable();
-        request_begin((__u64) request, operation & RING_READS ? QOS_STORAGE_READ : QOS_STORAGE_WRITE,
-                      request->file);
+        request_begin((__u64) request, operation & RING_READS ? QOS_STORAGE_READ : QOS_STORAGE_WRITE, NULL);
         preemption_enable();
         return 0;
 }
@@ -1141,9 +1140,15 @@ int storage_map_pages(void *ctx) {
 
 /* ---- what no program sees ----------------------------------------------------------------------------- */
 
+/* Whether requests of io_uring may run in the thread, at any time, and again. Their ends are seen in any
+ * case. */
+static __always_inline bool task_has_ring(const struct task_struct *task) {
+        return task->flags & PF_IO_WORKER || (bpf_core_field_exists(task->io_uring) && task->io_uring);
+}
+
 /* The kernel begins to read or write in whatever way. Within a call that is known, or for a request of
- * io_uring or libaio that is, it is not another one: a request that is tried again is on the same file, and
- * what a file system requests of the one below it follows. */
+ * libaio that is, it is not another one; what a file system requests of the one below it follows that
+ * request. */
 static __attribute__((noinline)) int verify_record(const struct file *file) {
         struct task_struct *task = bpf_get_current_task_btf();
         struct storage_thread *t;
@@ -1151,7 +1156,7 @@ static __attribute__((noinline)) int verify_record(const struct file *file) {
         void *map;
 
         t = storage_thread_get(task, &map, /* begun= */ false);
-        if (!t || (t->frame != 0 && t->begun == task_count_calls(task)))
+        if (!t || (t->frame != 0 && t->begun == task_count_calls(task)) || task_has_ring(task))
                 return 0;
         if (t->request_file == (__u64) file)
                 t->in_request = 1;

@@ -707,6 +707,7 @@ def rings():
         equal(added(now, before), want, line)
         before = now
     figures, mounts = storage(u), rows(u)
+    equal(figures["unseen"], 0, "reads and writes that are in no count")
     for kind in ("reads", "writes"):
         equal(figures[kind]["latency"]["count"], figures[kind]["count"], f"latency.count of {kind}")
         check(figures[kind]["latency"]["mean"] > 0, f"latency of {kind}: {figures[kind]}")
