@@ -4,6 +4,7 @@
 
 #include "client.h"
 #include "format.h"
+#include "mounts.h"
 #include "qosctl.h"
 #include "replies.h"
 #include "table.h"
@@ -54,7 +55,7 @@ static void add_text(Table *t, sd_json_variant *row, const char *key) {
                 table_add_absent(t);
 }
 
-static int print_mounts(sd_json_variant *mounts, uint64_t covered) {
+int mounts_print(sd_json_variant *mounts, uint64_t covered) {
         static const Column columns[] = {
                 { "MOUNT", .minimum = 12 },
                 { "TYPE", .rank = 8 }, { "DEVICE", .rank = 10 },
@@ -232,7 +233,7 @@ static int mounts_unit(Client *c, const char *unit, bool several, bool first) {
                 return 0;
         }
         (void) value_unsigned(replies.items[0], "storage.covered", &covered);
-        r = print_mounts(mounts, covered);
+        r = mounts_print(mounts, covered);
         return r == 0 && slow && sd_json_variant_elements(slow) > 0 ? print_slow(slow) : r;
 }
 

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 
 #include "format.h"
+#include "mounts.h"
 #include "progress.h"
 #include "qosctl.h"
 #include "state-label.h"
@@ -324,10 +325,10 @@ static int reading_fill(UnitReading *reading, Client *c, const char *unit) {
         return STATUS_OK;
 }
 
-/* JSON of the table: contention, and waits as returned by qosd. With --for=, number and duration of waits
- * are those of the interval, as in the table; wakers are since attach. */
-static int resources_print_json(sd_json_variant *contention, sd_json_variant *before,
-                                sd_json_variant *after) {
+/* JSON of the tables: contention, mounts, and waits as returned by qosd. With --for=, number and duration of
+ * waits are those of the interval, as in the table; wakers are since attach. */
+static int resources_print_json(sd_json_variant *contention, sd_json_variant *mounts,
+                                sd_json_variant *before, sd_json_variant *after) {
         _cleanup_json_ sd_json_variant *v = sd_json_variant_ref(contention), *rows = NULL;
         sd_json_variant *resources = value_find(after, "resources");
         int r = 0;
@@ -347,6 +348,8 @@ static int resources_print_json(sd_json_variant *contention, sd_json_variant *be
                 if (r >= 0)
                         r = sd_json_variant_append_array(&rows, row);
         }
+        if (r >= 0 && mounts)
+                r = sd_json_variant_set_field(&v, "mounts", mounts);
         if (r >= 0 && rows)
                 r = sd_json_variant_set_field(&v, "resources", rows);
         if (r < 0)
@@ -358,17 +361,26 @@ static int print_reading(const UnitReading *reading, const char *unit, bool firs
         sd_json_variant *snapshot = reading->snapshot.items[0],
                         *contention = value_find(snapshot, "contention"),
                         *block = value_find(contention, "block"),
+                        *mounts = value_find(snapshot, "storage.mounts"),
                         *before = reading->before.n > 0 ? reading->before.items[0] : NULL,
                         *waits = reading->waits.n > 0 ? reading->waits.items[0] : NULL;
         const Style *style = terminal_style();
         const char *name = value_string(snapshot, "unit") ?: unit;
+        uint64_t covered = 0;
         int r;
 
         if (arg_json != JSON_OFF)
-                return resources_print_json(contention, before, waits);
+                return resources_print_json(contention, mounts, before, waits);
         (void) printf("%s%s%s%s\n", first ? "" : "\n", color_on(style, COLOR_BOLD), name, color_off(style));
         if (block) {
                 r = print_devices(block);
+                if (r < 0)
+                        return r;
+        }
+        if (mounts) {
+                (void) value_unsigned(snapshot, "storage.covered", &covered);
+                (void) printf("\n");
+                r = mounts_print(mounts, covered);
                 if (r < 0)
                         return r;
         }

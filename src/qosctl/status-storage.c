@@ -4,7 +4,9 @@
 
 #include "format.h"
 #include "qosctl.h"
+#include "state-label.h"
 #include "status-internal.h"
+#include "value.h"
 
 #define STORAGE "storage."
 
@@ -45,7 +47,31 @@ static void print_counted(const Reading *r, double seconds) {
                    format_bytes(d, (uint64_t) ((double) write_bytes / seconds)));
 }
 
+/* The state that most of the time of such calls was spent in. */
+static void add_state(const Reading *r, Table *t, const char *path) {
+        const char *state = NULL;
+        char buf[FORMAT_MAX];
+        double most = 0;
+
+        for (enum qos_state s = QOS_STATE_RUNNING; s < QOS_STATES; s++) {
+                char metric[64];
+                double share;
+
+                (void) snprintf(metric, sizeof(metric), STORAGE "%s.shares.%s", path,
+                                qos_state_to_string(s));
+                if (!reading_real(r, metric, &share) || share <= most)
+                        continue;
+                most = share;
+                state = qos_state_to_string(s);
+        }
+        if (state)
+                table_add(t, COLOR_NONE, "%s %s", thread_state_label(state), format_percent(buf, most));
+        else
+                table_add_absent(t);
+}
+
 int reading_print_storage(const Reading *r) {
+        /* The last one only where it is known */
         static const Column columns[] = {
                 { "CALL" },
                 { "RATE", .right = true },
@@ -54,7 +80,11 @@ int reading_print_storage(const Reading *r) {
                 { "P50", .right = true, .rank = 2 },
                 { "P99", .right = true },
                 { "MAX", .right = true, .rank = 3 },
+                { "MOSTLY", .rank = 4 },
         };
+        const bool divided = value_find(r->snapshot, STORAGE "reads.shares") ||
+                             value_find(r->snapshot, STORAGE "writes.shares") ||
+                             value_find(r->snapshot, STORAGE "syncs.shares");
         static const char *const shown[] = { "latency.p50", "latency.p99", "latency.max" };
         _cleanup_(table_freep) Table *t = NULL;
         uint64_t covered, count, n;
@@ -66,7 +96,7 @@ int reading_print_storage(const Reading *r) {
                 return 0;
         seconds = (double) covered / (double) NSEC_PER_SEC;
 
-        t = table_new(columns, ELEMENTSOF(columns));
+        t = table_new(columns, ELEMENTSOF(columns) - (divided ? 0 : 1));
         if (!t)
                 return -ENOMEM;
         for (size_t i = 0; i < ELEMENTSOF(call_table); i++) {
@@ -90,6 +120,8 @@ int reading_print_storage(const Reading *r) {
                                 table_add(t, COLOR_NONE, "%s", format_duration(buf, n));
                         else
                                 table_add_absent(t);
+                if (divided)
+                        add_state(r, t, call_table[i].path);
         }
 
         line_end();

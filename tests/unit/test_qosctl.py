@@ -1314,6 +1314,14 @@ class Others(Test):
                 self.assertIn(line, text, f"{columns} columns")
             self.assertNotIn("sync", text)
             self.assertNotIn("sockets", text)
+        # With "cpu", the state that most of the time was spent in
+        storage["reads"]["shares"] = {"running": 0.08, "disk": 0.92}
+        self.qosd.add("divided.service", storage=storage)
+        text = "\n".join(" ".join(line.split()) for line in self.screen("status", "divided", columns=200))
+        for line in ("CALL RATE BYTES ERRORS P50 P99 MAX MOSTLY",
+                     "read 400/s 40.0K/s 3 17.4us 4.44ms 10.4ms disk 92.0%",
+                     "write 2.00/s 204B/s 0 9.00us - 12.0us -"):
+            self.assertIn(line, text)
         self.qosd.add("counted.service", storage={"covered": 10 * SEC, "calls": storage["calls"]})
         for columns in (40, 80, 200):
             text = " ".join(" ".join(self.screen("status", "counted", columns=columns)).split())
@@ -1350,6 +1358,30 @@ class Others(Test):
             self.assertTrue(lines[3].startswith("others"), lines)
         self.assertEqual(json.loads(self.out_of("mounts", "files", "--json=short")),
                          {"unit": "files.service", "mounts": storage["mounts"]})
+        for columns in (40, 80, 200):
+            lines = [" ".join(line.split()) for line in self.screen("resources", "files", columns=columns)]
+            self.assertTrue(any(line.startswith(("MOUNT READS", "MOUNT TYPE")) for line in lines), lines)
+        self.assertEqual(json.loads(self.out_of("resources", "files", "--json=short"))["mounts"], storage["mounts"])
+
+        slow = [{"timestamp": time.time_ns() // 1000, "operation": "sync", "time": 40000000, "mount": "/srv",
+                 "device": "8:1", "name": "data\x1b[31m.db", "tid": 77, "thread": "writer",
+                 "shares": {"running": 0.03, "disk": 0.92, "lock": 0.05}},
+                {"timestamp": 1763683200000000, "operation": "write", "time": 12300000, "error": "ENOSPC"}]
+        self.qosd.do_SlowOperations = lambda c, **p: [{"timestamp": 1, "operations": slow}]
+        for columns, header, first in (
+                (40, "AT CALL TIME FILE", "sync 40.0ms"),
+                (80, "AT CALL TIME MOUNT FILE", "sync 40.0ms /srv"),
+                (200, "AT CALL TIME MOUNT FILE BYTES THREAD STATE",
+                 "sync 40.0ms /srv data\\x1b[31m.db - writer[77] disk 92.0%")):
+            lines = [" ".join(line.split()) for line in self.screen("mounts", "files", columns=columns)]
+            begin = lines.index("Slow calls, newest first:")
+            self.assertTrue(lines[begin + 1].startswith(header), f"{columns} columns: {lines}")
+            self.assertIn(first, lines[begin + 2], f"{columns} columns")
+            self.assertIn("write 12.3ms", lines[begin + 3], f"{columns} columns")
+        self.assertIn("ENOSPC", lines[begin + 3])
+        self.assertEqual(json.loads(self.out_of("mounts", "files", "--json=short"))["slow"], slow)
+        self.qosd.errors["SlowOperations"] = Error("io.systemd.PermissionDenied")
+        self.assertNotIn("Slow calls", self.out_of("mounts", "files"))
 
         self.qosd.add("requests.service")
         self.assertIn("not observed with the probe storage", self.out_of("mounts", "requests"))
