@@ -43,11 +43,12 @@ void amounts_keep(uint64_t *amounts, const uint64_t *before) {
         static const struct {
                 HistoryAmount covered, end;
         } groups[] = {
-                { HISTORY_ASKED_COVERED,  HISTORY_QUOTA_COVERED  },
-                { HISTORY_QUOTA_COVERED,  HISTORY_CPU_COVERED    },
-                { HISTORY_CPU_COVERED,    HISTORY_BLOCK_COVERED  },
-                { HISTORY_BLOCK_COVERED,  HISTORY_MEMORY_COVERED },
-                { HISTORY_MEMORY_COVERED, _HISTORY_AMOUNT_MAX    },
+                { HISTORY_ASKED_COVERED,   HISTORY_QUOTA_COVERED   },
+                { HISTORY_QUOTA_COVERED,   HISTORY_CPU_COVERED     },
+                { HISTORY_CPU_COVERED,     HISTORY_BLOCK_COVERED   },
+                { HISTORY_BLOCK_COVERED,   HISTORY_MEMORY_COVERED  },
+                { HISTORY_MEMORY_COVERED,  HISTORY_STORAGE_COVERED },
+                { HISTORY_STORAGE_COVERED, _HISTORY_AMOUNT_MAX     },
         };
 
         for (size_t i = 0; i < ELEMENTSOF(groups); i++)
@@ -102,6 +103,23 @@ static void step_get_contention(const HistoryStep *s, Contention *ret) {
         }
 }
 
+static void step_get_storage(const HistoryStep *s, Storage *ret) {
+        const uint64_t *a = s->amounts;
+
+        if (a[HISTORY_STORAGE_COVERED] == 0)
+                return;
+        ret->covered = a[HISTORY_STORAGE_COVERED];
+        for (unsigned call = 0; call < QOS_STORAGE_TIMED; call++) {
+                StorageTimedCalls *calls = ret->timed + call;
+
+                calls->calls = (StorageCalls) { a[HISTORY_STORAGE_CALLS + call],
+                                                a[HISTORY_STORAGE_ERRORS + call] };
+                mean_get(s, HISTORY_STORAGE_CALLS + call, HISTORY_STORAGE_TIMES + call, &calls->latency);
+                if (call <= QOS_STORAGE_WRITE)
+                        ret->bytes[call] = a[HISTORY_STORAGE_BYTES + call];
+        }
+}
+
 /* ---- which metrics ------------------------------------------------------------------------------------ */
 
 /* Whether the metric is stored as a value. */
@@ -122,18 +140,19 @@ bool metric_is_kept(const Metric *metric) {
         return false;
 }
 
-/* Whether the metric can be derived from amounts: tried with a step that has all of them. */
-static bool contention_is_kept(const Metric *metric) {
+/* Whether the metric of contention or storage can be derived from amounts: tried with a step that has all of
+ * them. */
+static bool metric_is_derived(const Metric *metric) {
         HistoryStep s = {};
         Metrics m;
 
-        if (metric->offset < offsetof(Metrics, contention) ||
-            metric->offset >= offsetof(Metrics, contention) + sizeof(Contention))
+        if (metric->offset < offsetof(Metrics, contention))
                 return false;
         for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++)
                 s.amounts[i] = 1;
         metrics_set_absent(&m);
         step_get_contention(&s, &m.contention);
+        step_get_storage(&s, &m.storage);
         return metric_is_present(metric, &m);
 }
 
@@ -147,7 +166,7 @@ bool history_has_metric(const Metric *metric) {
                 if (metric->offset >= distributions[i].offset && metric->offset < distributions[i].offset +
                     sizeof(Distribution))
                         return true;
-        return contention_is_kept(metric);
+        return metric_is_derived(metric);
 }
 
 int history_find_distribution(const char *name) {
@@ -218,6 +237,7 @@ void history_step_get_metrics(const HistoryStep *s, unsigned minimum_samples, Me
 
         step_get_requests(s, ret);
         step_get_contention(s, &ret->contention);
+        step_get_storage(s, &ret->storage);
 
         if (server->count != ABSENT && s->covered > 0)
                 server->rate = server->count * (double) NSEC_PER_SEC / s->covered;

@@ -27,10 +27,11 @@ typedef struct Header {
         uint32_t _padding;
 } Header;
 
-/* "qSoHist4": version 1 had no amounts, version 2 no stopped threads, version 3 distributions on a grid of
- * powers of two nanoseconds, which has no bounds in common with that of seconds */
+/* "qSoHist5": version 1 had no amounts, version 2 no stopped threads, version 3 distributions on a grid of
+ * powers of two nanoseconds, which has no bounds in common with that of seconds, version 4 no calls on
+ * files */
 #define MAGIC_VERSION(version) ((uint64_t) (version) << 56 | UINT64_C(0x747369486f5371))
-#define MAGIC MAGIC_VERSION('4')
+#define MAGIC MAGIC_VERSION('5')
 #define DATA_MAX (HISTORY_SIZE_MAX - sizeof(Header) - sizeof(History))
 
 /* ---- records ------------------------------------------------------------------------------------------ */

@@ -61,7 +61,12 @@ typedef enum HistoryAmount {
         HISTORY_RECLAIM_TIME,
         HISTORY_DIRTY_THROTTLE_TIME,
         HISTORY_OOM_KILLS,
-        _HISTORY_AMOUNT_MAX,
+        HISTORY_STORAGE_COVERED,
+        HISTORY_STORAGE_CALLS,          /* by enum qos_storage_call, of those that are timed */
+        HISTORY_STORAGE_ERRORS = HISTORY_STORAGE_CALLS + QOS_STORAGE_TIMED,
+        HISTORY_STORAGE_TIMES = HISTORY_STORAGE_ERRORS + QOS_STORAGE_TIMED, /* ns */
+        HISTORY_STORAGE_BYTES = HISTORY_STORAGE_TIMES + QOS_STORAGE_TIMED, /* read, written */
+        _HISTORY_AMOUNT_MAX = HISTORY_STORAGE_BYTES + QOS_STORAGE_WRITE + 1,
 } HistoryAmount;
 
 typedef struct HistoryStep {

@@ -9,7 +9,9 @@ import signal
 import subprocess
 import time
 
-from scenario import Unit, attach, check, equal, kill_qosd, lookup, qosctl, qosctl_json, snapshot, test, wait_for
+from scenario import (Unit, attach, check, equal, kill_qosd, lookup, qosctl, qosctl_json, snapshot, test, varlink,
+                      wait_for)
+from test_history import next_step
 from test_nested import new_slice
 from test_thresholds import wait_state
 
@@ -796,6 +798,26 @@ def slow_calls():
     # It is the difference of two clocks, which are read anew
     check(abs(again[0].pop("timestamp") - slow[0].pop("timestamp")) < 1000, f"{again}")
     equal(again, slow, "slow calls after a kill of qosd")
+
+
+@test(deadline=120, vm="nightly", needs_program="storage_read_begin")
+def history():
+    """Each step of the history has the calls that were made in it, also after a kill of qosd."""
+    u = Worker()
+    attach(u, "--probes=storage")
+    u.start()
+    u.do("out = os.open('out', os.O_CREAT|os.O_RDWR)")
+    next_step()
+    u.do("[os.write(out, b'x' * 10) for i in range(37)]; os.fsync(out)")
+    next_step()
+
+    def writes():
+        return [lookup(s, "storage.writes.count") for s in varlink("History", unit=u.name, metrics=[
+            "storage.writes.count", "storage.writes.bytes", "storage.syncs.latency.mean"])["steps"]]
+
+    wait_for("the step is in the history", lambda: 37 in writes(), 70, pause=0.5)
+    kill_qosd()
+    check(37 in writes(), f"{writes()}")
 
 
 @test(deadline=60, vm="nightly", needs_program="storage_sync_begin")

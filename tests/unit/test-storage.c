@@ -8,6 +8,7 @@
 #include "check.h"
 #include "storage-mounts.h"
 #include "storage-slow.h"
+#include "storage-step.h"
 #include "util.h"
 #include "window.h"
 
@@ -292,6 +293,47 @@ static void test_before(void) {
         check(r.counts.sums[QOS_STORAGE_COUNT + QOS_STORAGE_WRITE] == 3);
 }
 
+/* Steps have the calls that ended in them, whether others followed or not, and nothing of before the unit
+ * was observed. */
+static void test_steps(void) {
+        const uint64_t step = WINDOW_STEP_NSEC, first = START / step;
+        _cleanup_free_ union qos_storage_element *map = map_new(START);
+        const StorageSource source = { .map = map, .since = START };
+        StorageSources sources = { .sources = &source, .n = 1, .since = START };
+        StorageCounts before = {};
+        StorageReading r;
+
+        for (unsigned i = 0; i < 3; i++)
+                storage_record(map, i, START + i, QOS_STORAGE_READ, 100, 1000);
+        storage_counts_add(&before, &source, 1);
+        storage_record(map, 0, START + step / 2, QOS_STORAGE_READ, 50, 2000);
+        storage_record(map, 1, START + step / 2, QOS_STORAGE_SYNC, -EIO, 3000);
+        /* The map counts modulo 2^32 */
+        map[QOS_STORAGE_SHARD(2)].counts.counts[QOS_STORAGE_COUNT + QOS_STORAGE_WRITE - QOS_STORAGE_WIDE] =
+                UINT32_MAX;
+        before.sums[QOS_STORAGE_COUNT + QOS_STORAGE_WRITE] += UINT32_MAX;
+        storage_record(map, 2, START + step + 1, QOS_STORAGE_WRITE, 7, 4000);
+        storage_record(map, 2, START + 2 * step - 1, QOS_STORAGE_WRITE, 7, 4000);
+        storage_record(map, 2, START + 2 * step, QOS_STORAGE_WRITE, 7, 4000);
+
+        check(storage_read_step(&sources, first, &r) == 0 && r.covered == step);
+        check(r.counts.sums[QOS_STORAGE_COUNT + QOS_STORAGE_READ] == 4);
+        sources.before = &before;
+        check(storage_read_step(&sources, first, &r) == 0);
+        check(r.counts.sums[QOS_STORAGE_COUNT + QOS_STORAGE_READ] == 1 &&
+              r.counts.sums[QOS_STORAGE_BYTES_READ] == 50 &&
+              r.counts.sums[QOS_STORAGE_NSEC + QOS_STORAGE_READ] == 2000 &&
+              r.counts.sums[QOS_STORAGE_ERRORS + QOS_STORAGE_SYNC] == 1);
+        check(storage_read_step(&sources, first + 1, &r) == 0);
+        check(r.counts.sums[QOS_STORAGE_COUNT + QOS_STORAGE_WRITE] == 2 &&
+              r.counts.sums[QOS_STORAGE_BYTES_WRITTEN] == 14 &&
+              r.counts.sums[QOS_STORAGE_COUNT + QOS_STORAGE_READ] == 0);
+        /* Without a later call, too */
+        check(storage_read_step(&sources, first + 2, &r) == 0);
+        check(r.counts.sums[QOS_STORAGE_COUNT + QOS_STORAGE_WRITE] == 1);
+        check(storage_read_step(&sources, first - 1, &r) == -ENODATA);
+}
+
 /* Calls in flight count if the last session has written them. */
 static void test_in_flight(void) {
         _cleanup_free_ union qos_storage_element *a = map_new(START), *b = map_new(START);
@@ -517,6 +559,7 @@ int main(void) {
         test_slow();
         test_wraparound();
         test_before();
+        test_steps();
         test_in_flight();
         test_mounts();
         test_mount_reused();

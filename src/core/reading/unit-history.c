@@ -12,6 +12,8 @@
 #include "observer.h"
 #include "probe.h"
 #include "service-manager.h"
+#include "storage-probe.h"
+#include "storage-step.h"
 #include "unit-map.h"
 #include "unit-snapshot.h"
 #include "window.h"
@@ -73,6 +75,26 @@ static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep
                 a[HISTORY_DIRTY_THROTTLE_TIME] = reading.counts.sums[QOS_MEMORY_THROTTLE_NSEC];
                 a[HISTORY_OOM_KILLS] = reading.counts.cells[QOS_MEMORY_OOM_KILLS];
         }
+}
+
+static void step_fill_storage(Unit *u, HistoryStep *s) {
+        uint64_t *a = s->amounts;
+        StorageSource buffer[UNITS_MAX_LIMIT];
+        StorageSources sources;
+        StorageReading reading;
+
+        if (!is_measured(manager_get_measured(u->manager), MEASURED_STORAGE_CALLS + QOS_STORAGE_READ) ||
+            !unit_get_storage_sources(u, buffer, &sources) ||
+            storage_read_step(&sources, s->index, &reading) < 0)
+                return;
+        a[HISTORY_STORAGE_COVERED] = reading.covered;
+        for (unsigned call = 0; call < QOS_STORAGE_TIMED; call++) {
+                a[HISTORY_STORAGE_CALLS + call] = reading.counts.sums[QOS_STORAGE_COUNT + call];
+                a[HISTORY_STORAGE_ERRORS + call] = reading.counts.sums[QOS_STORAGE_ERRORS + call];
+                a[HISTORY_STORAGE_TIMES + call] = reading.counts.sums[QOS_STORAGE_NSEC + call];
+        }
+        for (unsigned call = 0; call <= QOS_STORAGE_WRITE; call++)
+                a[HISTORY_STORAGE_BYTES + call] = reading.counts.sums[QOS_STORAGE_BYTES_READ + call];
 }
 
 static void step_fill_requests(Unit *u, const WindowReading *reading, bool newest, HistoryStep *s) {
@@ -161,6 +183,7 @@ int unit_collect_history(Unit *u) {
 
                 step_fill_requests(u, &counters, n + 1 == current, &step);
                 step_fill_contention(u, now, n + 1 == current, &step);
+                step_fill_storage(u, &step);
                 step.violated = violated;
 
                 r = history_put(u->history.steps, &step);
