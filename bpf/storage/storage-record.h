@@ -133,15 +133,20 @@ struct storage_shard {
         __u64 cpu;
 };
 
-/* Writes the checkpoints that are due. 0: the map has no such CPU. */
+/* 0: the map has no such CPU. */
+STORAGE_INLINE int storage_shard_get(void *map, __u32 cpu, struct storage_shard *ret) {
+        ret->map = map;
+        ret->counts = storage_counts_get(map, QOS_STORAGE_SHARD(cpu));
+        ret->cpu = cpu;
+        return ret->counts != NULL;
+}
+
+/* The same, and writes the checkpoints that are due. */
 STORAGE_INLINE int storage_shard_enter(void *map, __u32 cpu, __u64 now, struct storage_shard *ret) {
         struct qos_storage_header *h = storage_header_get(map);
         __u64 epoch = now / QOS_EPOCH_NSEC;
 
-        ret->map = map;
-        ret->counts = storage_counts_get(map, QOS_STORAGE_SHARD(cpu));
-        ret->cpu = cpu;
-        if (!h || !ret->counts)
+        if (!h || !storage_shard_get(map, cpu, ret))
                 return 0;
         if (epoch > *(volatile __u64*) &h->epoch)
                 storage_roll_due(map, h, epoch);
@@ -253,7 +258,8 @@ static long storage_state_step(__u64 i, void *data) {
         return 0;
 }
 
-/* To be called after storage_record(). call: before QOS_STORAGE_DIVIDED */
+/* To be called after storage_record(), which has written the checkpoints that were due. call: before
+ * QOS_STORAGE_DIVIDED */
 STORAGE_INLINE void storage_record_states(const struct storage_shard *shard, __u32 call,
                                           struct storage_states *states) {
         states->shard = shard;

@@ -569,7 +569,7 @@ BPF_SUBPROG int call_divide(struct storage_thread *t, __u64 now, __s64 result) {
         slow.waited = true;
         slow.divided = account_end(bpf_get_current_task_btf(), t, slow.nsec, slow.states.nsec);
         if (slow.divided && slow.call < QOS_STORAGE_DIVIDED &&
-            storage_shard_enter(map, bpf_get_smp_processor_id(), now, &shard))
+            storage_shard_get(map, bpf_get_smp_processor_id(), &shard))
                 storage_record_states(&shard, slow.call, &slow.states);
         if (call_is_slow(&owner, slow.nsec))
                 slow_record(&slow, &t->mount);
