@@ -53,7 +53,21 @@ enum qos_storage_state {
         QOS_STORAGE_STATES,
 };
 
-/* Calls whose time is divided by state: those before. */
+/* State that a state of a thread counts as. */
+static inline __attribute__((always_inline)) __u32 storage_state(__u32 thread_state) {
+        return thread_state == QOS_STATE_RUNNING   ? QOS_STORAGE_RUNNING :
+               thread_state == QOS_STATE_RUN_QUEUE ? QOS_STORAGE_RUN_QUEUE :
+               thread_state == QOS_STATE_THROTTLED ? QOS_STORAGE_THROTTLED :
+               thread_state == QOS_STATE_LOCK      ? QOS_STORAGE_LOCK :
+               thread_state == QOS_STATE_DISK      ? QOS_STORAGE_DISK :
+               thread_state == QOS_STATE_SOCKET    ? QOS_STORAGE_SOCKET :
+               thread_state == QOS_STATE_PIPE      ? QOS_STORAGE_PIPE :
+               thread_state == QOS_STATE_SLEEP     ? QOS_STORAGE_SLEEP :
+               thread_state == QOS_STATE_MEMORY    ? QOS_STORAGE_MEMORY :
+               thread_state == QOS_STATE_STOPPED   ? QOS_STORAGE_STOPPED : QOS_STORAGE_OTHER;
+}
+
+/* Calls with their time by state: those before this one. */
 #define QOS_STORAGE_DIVIDED QOS_STORAGE_OPEN
 
 enum qos_storage_sum {
@@ -84,8 +98,8 @@ enum qos_storage_sum {
 
 #define QOS_STORAGE_NARROW (QOS_STORAGE_SUMS - QOS_STORAGE_WIDE)
 
-/* Checkpoints have the times by state in units of 4 us: they do not overflow within a window of 5 min, if
- * less than 58 threads wait all the time. */
+/* Checkpoints have the times by state in units of 4 us: they overflow within a window of 5 min if 58 threads
+ * or more are in such calls all the time. */
 #define QOS_STORAGE_STATE_SHIFT 12
 
 #define QOS_STORAGE_BINS (QOS_STORAGE_TIMED * HISTOGRAM_COARSE_BINS)
@@ -221,7 +235,7 @@ struct qos_storage_slow {
         __u64 result;           /* bytes read or written, a negative errno, or 0 */
         __u64 mount;            /* identity of the file system (struct qos_mount); 0: not known */
         __u32 device;           /* its device number in the kernel's internal encoding */
-        __u32 pid;              /* of the thread, in the PID namespace of the host */
+        __u32 pid;              /* of the thread, in the PID namespace of qosd; 0: not visible there */
         __u8 call;              /* enum qos_storage_call */
         __u8 divided;           /* 1: shares are known */
         __u16 shares[QOS_STORAGE_STATES]; /* of nsec, in 1/65535 */

@@ -212,20 +212,6 @@ STORAGE_INLINE void storage_record(void *map, __u32 cpu, __u64 now, __u32 call, 
 
 /* ---- time by state ------------------------------------------------------------------------------------ */
 
-/* The state of a thread's account that is counted as this one. */
-STORAGE_INLINE __u32 storage_state_of(__u32 thread_state) {
-        return thread_state == QOS_STATE_RUNNING   ? QOS_STORAGE_RUNNING :
-               thread_state == QOS_STATE_RUN_QUEUE ? QOS_STORAGE_RUN_QUEUE :
-               thread_state == QOS_STATE_THROTTLED ? QOS_STORAGE_THROTTLED :
-               thread_state == QOS_STATE_LOCK      ? QOS_STORAGE_LOCK :
-               thread_state == QOS_STATE_DISK      ? QOS_STORAGE_DISK :
-               thread_state == QOS_STATE_SOCKET    ? QOS_STORAGE_SOCKET :
-               thread_state == QOS_STATE_PIPE      ? QOS_STORAGE_PIPE :
-               thread_state == QOS_STATE_SLEEP     ? QOS_STORAGE_SLEEP :
-               thread_state == QOS_STATE_MEMORY    ? QOS_STORAGE_MEMORY :
-               thread_state == QOS_STATE_STOPPED   ? QOS_STORAGE_STOPPED : QOS_STORAGE_OTHER;
-}
-
 /* The times of a thread between a call and its return, by state. begun, ended: its account then, indexed by
  * enum qos_state: times in states that it has left. It runs at both moments, so that the rest of nsec is the
  * time on a CPU. */
@@ -237,7 +223,7 @@ STORAGE_INLINE void storage_divide(const __u64 *begun, const __u64 *ended, __u64
         for (__u32 i = QOS_STATE_RUN_QUEUE; i < QOS_STATES; i++) {
                 __u64 n = ended[i] - begun[i];
 
-                ret[storage_state_of(i)] += n;
+                ret[storage_state(i)] += n;
                 waited += n;
         }
         ret[QOS_STORAGE_RUNNING] = nsec - histogram_choose(histogram_if_less(nsec, waited), nsec, waited);

@@ -613,10 +613,10 @@ static __attribute__((noinline)) int call_end_without_row(__u64 frame, __s64 res
 }
 
 /* The call of a thread that is in a unit; others cost one load. */
-#define CALL_BEGIN(context, call, sb, dentry)                                                           \
+#define CALL_BEGIN(context, call, sb, dentry, verifies)                                                 \
         do {                                                                                            \
                 preemption_disable();                                                                   \
-                call_begin((__u64) (context), call, sb, dentry, /* verifies= */ false);                 \
+                call_begin((__u64) (context), call, sb, dentry, verifies);                              \
                 preemption_enable();                                                                    \
         } while (0)
 
@@ -652,15 +652,15 @@ static __always_inline __s64 call_get_result(void *context) {
         }
 
 /* A call on an open file, the first argument of the function. */
-#define STORAGE_FILE_BEGIN(name, function, call)                                                        \
+#define STORAGE_FILE_BEGIN(name, function, call, verifies)                                              \
         SEC("fentry/" #function)                                                                        \
         int BPF_PROG(storage_##name##_begin, struct file *file) {                                       \
                 if (!task_is_unowned() && inode_is_stored(file->f_inode))                               \
-                        CALL_BEGIN(ctx, call, file->f_inode->i_sb, file->f_path.dentry);                \
+                        CALL_BEGIN(ctx, call, file->f_inode->i_sb, file->f_path.dentry, verifies);      \
                 return 0;                                                                               \
         }
 #define STORAGE_FILE_CALL(name, function, call)                                                         \
-        STORAGE_FILE_BEGIN(name, function, call)                                                        \
+        STORAGE_FILE_BEGIN(name, function, call, /* verifies= */ false)                                 \
         STORAGE_END(name, function)
 
 /* A call by name. Not in a row: the arguments of these functions change from kernel to kernel. */
@@ -668,7 +668,7 @@ static __always_inline __s64 call_get_result(void *context) {
         SEC("fentry/" #function)                                                                        \
         int storage_##name##_begin(void *ctx) {                                                         \
                 if (!task_is_unowned())                                                                 \
-                        CALL_BEGIN(ctx, call, NULL, NULL);                                              \
+                        CALL_BEGIN(ctx, call, NULL, NULL, /* verifies= */ false);                       \
                 return 0;                                                                               \
         }                                                                                               \
         STORAGE_END_WITHOUT_ROW(name, function)
@@ -680,7 +680,7 @@ STORAGE_FILE_CALL(writev, vfs_writev, QOS_STORAGE_WRITE)
 STORAGE_FILE_CALL(sync, vfs_fsync_range, QOS_STORAGE_SYNC)
 STORAGE_FILE_CALL(allocate, vfs_fallocate, QOS_STORAGE_CHANGE)
 
-STORAGE_FILE_BEGIN(list, iterate_dir, QOS_STORAGE_LOOKUP)
+STORAGE_FILE_BEGIN(list, iterate_dir, QOS_STORAGE_LOOKUP, /* verifies= */ false)
 STORAGE_END_WITHOUT_ROW(list, iterate_dir)
 
 STORAGE_NAME_CALL(create, vfs_create, QOS_STORAGE_CREATE)
@@ -694,7 +694,7 @@ STORAGE_NAME_CALL(rename, vfs_rename, QOS_STORAGE_RENAME)
 STORAGE_NAME_CALL(stat, vfs_statx, QOS_STORAGE_LOOKUP)
 
 /* Of two files, which may be in two file systems. */
-STORAGE_FILE_BEGIN(copy, vfs_copy_file_range, QOS_STORAGE_READ)
+STORAGE_FILE_BEGIN(copy, vfs_copy_file_range, QOS_STORAGE_READ, /* verifies= */ false)
 SEC("fexit/vfs_copy_file_range")
 int BPF_PROG(storage_copy_end, struct file *in, __u64 position, struct file *out) {
         CALL_END(ctx, QOS_STORAGE_WRITE, out->f_inode->i_sb);
@@ -709,10 +709,8 @@ static __always_inline void splice_begin(void *ctx, const struct file *in, const
 
         if (!inode_is_stored(file->f_inode))
                 return;
-        preemption_disable();
-        call_begin((__u64) ctx, file == in ? QOS_STORAGE_READ : QOS_STORAGE_WRITE, file->f_inode->i_sb,
+        CALL_BEGIN(ctx, file == in ? QOS_STORAGE_READ : QOS_STORAGE_WRITE, file->f_inode->i_sb,
                    file->f_path.dentry, /* verifies= */ true);
-        preemption_enable();
 }
 
 static __always_inline void splice_end(void *ctx, const struct file *in, const struct file *out) {
@@ -758,34 +756,15 @@ STORAGE_END(pipe, splice_file_to_pipe)
 
 /* ---- reads and writes of the kernel for a thread: execve(2), core dumps ---- */
 
-SEC("fentry/__kernel_read")
-int BPF_PROG(storage_kernel_read_begin, struct file *file) {
-        if (!task_is_unowned() && inode_is_stored(file->f_inode)) {
-                preemption_disable();
-                call_begin((__u64) ctx, QOS_STORAGE_READ, file->f_inode->i_sb, file->f_path.dentry,
-                           /* verifies= */ true);
-                preemption_enable();
-        }
-        return 0;
-}
+STORAGE_FILE_BEGIN(kernel_read, __kernel_read, QOS_STORAGE_READ, /* verifies= */ true)
 STORAGE_END(kernel_read, __kernel_read)
-
-SEC("fentry/__kernel_write_iter")
-int BPF_PROG(storage_kernel_write_begin, struct file *file) {
-        if (!task_is_unowned() && inode_is_stored(file->f_inode)) {
-                preemption_disable();
-                call_begin((__u64) ctx, QOS_STORAGE_WRITE, file->f_inode->i_sb, file->f_path.dentry,
-                           /* verifies= */ true);
-                preemption_enable();
-        }
-        return 0;
-}
+STORAGE_FILE_BEGIN(kernel_write, __kernel_write_iter, QOS_STORAGE_WRITE, /* verifies= */ true)
 STORAGE_END(kernel_write, __kernel_write_iter)
 
 SEC("fentry/notify_change")
 int BPF_PROG(storage_change_begin, void *idmap, struct dentry *dentry) {
         if (!task_is_unowned())
-                CALL_BEGIN(ctx, QOS_STORAGE_CHANGE, dentry->d_sb, dentry);
+                CALL_BEGIN(ctx, QOS_STORAGE_CHANGE, dentry->d_sb, dentry, /* verifies= */ false);
         return 0;
 }
 STORAGE_END(change, notify_change)
@@ -794,7 +773,7 @@ STORAGE_END(change, notify_change)
 SEC("fentry/vfs_getattr_nosec")
 int BPF_PROG(storage_fstat_begin, const struct path *path) {
         if (!task_is_unowned() && inode_is_stored(path->dentry->d_inode))
-                CALL_BEGIN(ctx, QOS_STORAGE_LOOKUP, NULL, path->dentry);
+                CALL_BEGIN(ctx, QOS_STORAGE_LOOKUP, NULL, path->dentry, /* verifies= */ false);
         return 0;
 }
 STORAGE_END_WITHOUT_ROW(fstat, vfs_getattr_nosec)
@@ -803,7 +782,7 @@ STORAGE_END_WITHOUT_ROW(fstat, vfs_getattr_nosec)
 SEC("fentry/do_filp_open")
 int storage_open_begin(void *ctx) {
         if (!task_is_unowned())
-                CALL_BEGIN(ctx, QOS_STORAGE_OPEN, NULL, NULL);
+                CALL_BEGIN(ctx, QOS_STORAGE_OPEN, NULL, NULL, /* verifies= */ false);
         return 0;
 }
 

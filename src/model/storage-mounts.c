@@ -32,11 +32,6 @@ static int boundaries_find(const struct qos_boundaries *list, unsigned n, uint64
         return -ENOENT;
 }
 
-static uint64_t carried_load(const __u32 *low, const __u32 *carry) {
-        return (uint64_t) __atomic_load_n(carry, __ATOMIC_ACQUIRE) << 32 |
-               __atomic_load_n(low, __ATOMIC_ACQUIRE);
-}
-
 /* Reads the row, less its values in a mark and the bins of a checkpoint; -1: since the map was created. */
 static void row_read(const MountWindow *w, unsigned number, int mark, int checkpoint, MountCounts *ret) {
         const struct qos_mount_row *row = &w->map[QOS_STORAGE_ROW + number].row;

@@ -21,11 +21,6 @@ static void counts_add(StorageCounts *counts, const StorageCounts *other, int ti
                 to[i] += (uint64_t) times * from[i];
 }
 
-static uint64_t carried_load(const __u32 *low, const __u32 *carry) {
-        return __atomic_load_n(low, __ATOMIC_ACQUIRE) +
-                ((uint64_t) __atomic_load_n(carry, __ATOMIC_RELAXED) << 32);
-}
-
 /* The times by state in units of checkpoints. */
 typedef uint32_t RoundedStates[QOS_STORAGE_SUMS - QOS_STORAGE_STATE];
 
@@ -238,23 +233,14 @@ void storage_get_latency(const StorageReading *reading, enum qos_storage_call ca
 }
 
 enum qos_state storage_state_to_thread_state(enum qos_storage_state state) {
-        static const enum qos_state states[QOS_STORAGE_STATES] = {
-                [QOS_STORAGE_RUNNING]   = QOS_STATE_RUNNING,
-                [QOS_STORAGE_RUN_QUEUE] = QOS_STATE_RUN_QUEUE,
-                [QOS_STORAGE_THROTTLED] = QOS_STATE_THROTTLED,
-                [QOS_STORAGE_LOCK]      = QOS_STATE_LOCK,
-                [QOS_STORAGE_DISK]      = QOS_STATE_DISK,
-                [QOS_STORAGE_SOCKET]    = QOS_STATE_SOCKET,
-                [QOS_STORAGE_PIPE]      = QOS_STATE_PIPE,
-                [QOS_STORAGE_SLEEP]     = QOS_STATE_SLEEP,
-                [QOS_STORAGE_MEMORY]    = QOS_STATE_MEMORY,
-                [QOS_STORAGE_STOPPED]   = QOS_STATE_STOPPED,
-                [QOS_STORAGE_OTHER]     = QOS_STATE_OTHER,
-        };
+        enum qos_state s = QOS_STATES - 1;
 
         assert(state < QOS_STORAGE_STATES);
 
-        return states[state];
+        /* Of several that count as "other", the last one is it */
+        while (storage_state(s) != (uint32_t) state)
+                s--;
+        return s;
 }
 
 void storage_get_shares(const StorageReading *reading, enum qos_storage_call call, double *ret) {

@@ -46,6 +46,12 @@ typedef struct StorageSources {
 int storage_read(const StorageSources *sources, uint64_t now, uint64_t window, StorageReading *ret,
                  StorageReading *ret_total);
 
+/* A counter of 32 bits and its wraparounds. */
+static inline uint64_t carried_load(const __u32 *low, const __u32 *carry) {
+        return __atomic_load_n(low, __ATOMIC_ACQUIRE) +
+                ((uint64_t) __atomic_load_n(carry, __ATOMIC_RELAXED) << 32);
+}
+
 /* Adds the current counters of a map, times 1 or -1. */
 void storage_counts_add(StorageCounts *counts, const StorageSource *source, int times);
 

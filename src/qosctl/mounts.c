@@ -7,6 +7,7 @@
 #include "mounts.h"
 #include "qosctl.h"
 #include "replies.h"
+#include "state-label.h"
 #include "table.h"
 #include "terminal.h"
 #include "unit-names.h"
@@ -96,22 +97,21 @@ int mounts_print(sd_json_variant *mounts, uint64_t covered) {
         return table_print(t, stdout, terminal_style(), arg_legend, 0) < 0 ? log_out_of_memory() : 0;
 }
 
-/* The state that most of the time of a call was spent in. */
-static void add_state(Table *t, sd_json_variant *operation) {
-        sd_json_variant *shares = value_find(operation, "shares");
+void mounts_add_state(Table *t, sd_json_variant *shares) {
         const char *state = NULL;
         char buf[FORMAT_MAX];
-        double most = 0, share;
+        double most = 0;
 
-        for (size_t i = 0; shares && i + 1 < sd_json_variant_elements(shares); i += 2) {
-                share = sd_json_variant_real(sd_json_variant_by_index(shares, i + 1));
-                if (share <= most)
+        for (enum qos_state s = QOS_STATE_RUNNING; s < QOS_STATES && shares; s++) {
+                double share;
+
+                if (!value_real(shares, qos_state_to_string(s), &share) || share <= most)
                         continue;
                 most = share;
-                state = sd_json_variant_string(sd_json_variant_by_index(shares, i));
+                state = qos_state_to_string(s);
         }
         if (state)
-                table_add(t, COLOR_NONE, "%s %s", state, format_percent(buf, most));
+                table_add(t, COLOR_NONE, "%s %s", thread_state_label(state), format_percent(buf, most));
         else
                 table_add_absent(t);
 }
@@ -169,7 +169,7 @@ static int print_slow(sd_json_variant *operations) {
                 add_text(t, operation, "name");
                 add_bytes(t, operation);
                 add_thread(t, operation);
-                add_state(t, operation);
+                mounts_add_state(t, value_find(operation, "shares"));
         }
         (void) printf("\nSlow calls, newest first:\n");
         return table_print(t, stdout, terminal_style(), arg_legend, 0) < 0 ? log_out_of_memory() : 0;

@@ -3,8 +3,8 @@
 /* Calls on files. */
 
 #include "format.h"
+#include "mounts.h"
 #include "qosctl.h"
-#include "state-label.h"
 #include "status-internal.h"
 #include "value.h"
 
@@ -45,29 +45,6 @@ static void print_counted(const Reading *r, double seconds) {
                    format_bytes(b, (uint64_t) ((double) read_bytes / seconds)),
                    format_rate(c, (double) writes / seconds),
                    format_bytes(d, (uint64_t) ((double) write_bytes / seconds)));
-}
-
-/* The state that most of the time of such calls was spent in. */
-static void add_state(const Reading *r, Table *t, const char *path) {
-        const char *state = NULL;
-        char buf[FORMAT_MAX];
-        double most = 0;
-
-        for (enum qos_state s = QOS_STATE_RUNNING; s < QOS_STATES; s++) {
-                char metric[64];
-                double share;
-
-                (void) snprintf(metric, sizeof(metric), STORAGE "%s.shares.%s", path,
-                                qos_state_to_string(s));
-                if (!reading_real(r, metric, &share) || share <= most)
-                        continue;
-                most = share;
-                state = qos_state_to_string(s);
-        }
-        if (state)
-                table_add(t, COLOR_NONE, "%s %s", thread_state_label(state), format_percent(buf, most));
-        else
-                table_add_absent(t);
 }
 
 int reading_print_storage(const Reading *r) {
@@ -120,8 +97,12 @@ int reading_print_storage(const Reading *r) {
                                 table_add(t, COLOR_NONE, "%s", format_duration(buf, n));
                         else
                                 table_add_absent(t);
-                if (divided)
-                        add_state(r, t, call_table[i].path);
+                if (divided) {
+                        char path[64];
+
+                        (void) snprintf(path, sizeof(path), STORAGE "%s.shares", call_table[i].path);
+                        mounts_add_state(t, value_find(r->snapshot, path));
+                }
         }
 
         line_end();

@@ -25,8 +25,7 @@ static int shares_to_json(const SlowOperation *s, sd_json_variant **ret) {
 static int slow_operation_to_json(Unit *u, SlowOperation *s, uint64_t now, uint64_t realtime,
                                   sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *shares = NULL;
-        const char *point = mount_names_find(&u->manager->readings.mount_names,
-                                              s->device);
+        const char *point = mount_names_find(&u->manager->readings.mount_names, s->device);
         const char *error = strerrorname_np(s->error) ?: "unknown";
         char device[MOUNT_DEVICE_MAX];
         int r;
