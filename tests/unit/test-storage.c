@@ -155,14 +155,14 @@ static bool is_close(double a, double b, double error) {
 /* Shares are together 1; a counter of a CPU has 32 bits, a single wait may take longer. */
 static void test_states(void) {
         _cleanup_free_ union qos_storage_element *map = map_new(START);
-        uint64_t times[QOS_STATES] = { [QOS_STATE_DISK] = 3 * NSEC_PER_SEC,
-                                       [QOS_STATE_LOCK] = 1 * NSEC_PER_SEC },
+        uint64_t times[QOS_STATES] = { [QOS_STATE_DISK] = 30 * NSEC_PER_SEC,
+                                       [QOS_STATE_LOCK] = 10 * NSEC_PER_SEC },
                  now = START + 2 * NSEC_PER_SEC;
         double shares[QOS_STATES], sum = 0;
         StorageReading r;
 
         for (unsigned i = 0; i < 20; i++)
-                states_add(map, i % CPUS, START, QOS_STORAGE_SYNC, times, 5 * NSEC_PER_SEC);
+                states_add(map, i % CPUS, START, QOS_STORAGE_SYNC, times, 50 * NSEC_PER_SEC);
         r = read_at(map, now, WINDOW_TOTAL, NULL);
         storage_get_shares(&r, QOS_STORAGE_SYNC, shares);
         check(is_close(shares[QOS_STATE_DISK], 0.6, 1e-9) && is_close(shares[QOS_STATE_LOCK], 0.2, 1e-9) &&
