@@ -164,7 +164,7 @@ enum qos_resource_kind {
 enum qos_resource_side {
         QOS_SIDE_NONE,
         QOS_SIDE_LISTENS,       /* server side: the local port */
-        QOS_SIDE_ASKS,          /* client side: the address of the peer */
+        QOS_SIDE_CONNECTS,      /* client side: the address of the peer */
 };
 
 /* In place of the id of a control group: kernel threads, or the idle task (the CPU had to leave an idle
@@ -266,10 +266,10 @@ struct qos_contention_map {
 #define THREAD_SLOT (0xffULL << THREAD_SLOT_SHIFT)
 #define THREAD_SEEDED (1ULL << 16)      /* found by the iterator, no event since */
 #define THREAD_GENERATION_SHIFT 32
-#define THREAD_BOOK (THREAD_SLOT | ~0ULL << THREAD_GENERATION_SHIFT)
+#define THREAD_MAP_ID (THREAD_SLOT | ~0ULL << THREAD_GENERATION_SHIFT)
 _Static_assert(QOS_STATES <= THREAD_STATE, "no room for so many states");
 
-static inline __attribute__((always_inline)) __u64 thread_record(__u32 slot, __u32 generation) {
+static inline __attribute__((always_inline)) __u64 thread_map_id(__u32 slot, __u32 generation) {
         return (__u64) slot << THREAD_SLOT_SHIFT | (__u64) generation << THREAD_GENERATION_SHIFT;
 }
 
@@ -294,7 +294,7 @@ struct qos_mapping {
 
 /* A thread, as written by the iterator. */
 struct qos_thread {
-        __u64 book;             /* THREAD_BOOK part of the thread's word */
+        __u64 map_id;           /* THREAD_MAP_ID part of the thread's word */
         __u64 nsec;             /* time in the current state, included in times */
         __u64 times[QOS_STATES];
         __u64 counters[QOS_THREAD_COUNTERS];

@@ -20,7 +20,7 @@ char LICENSE[] SEC("license") = "GPL";
 
 /* A request of a unit in flight. */
 struct block {
-        __u64 book;
+        __u64 map_id;
         __u64 loaded_at;        /* load time of the programs that created the entry */
         __u64 start;            /* CLOCK_MONOTONIC ns */
         __u64 issued;           /* CLOCK_MONOTONIC ns of the last issue; 0: not yet */
@@ -120,7 +120,7 @@ static __always_inline void block_use(struct request *request, struct cgroup *gr
  * the innermost control group that has the io controller. If that is an ancestor of the task's group, the
  * latter is more exact. Otherwise it is writeback on behalf of another group, which is known only by that
  * association. */
-static __always_inline __u64 request_record(struct request *request, bool *ret_writeback) {
+static __always_inline __u64 request_find_map_id(struct request *request, bool *ret_writeback) {
         struct cgroup *own = bpf_get_current_task_btf()->cgroups->dfl_cgrp, *noted = NULL, *around = NULL;
         __u32 level;
 
@@ -129,7 +129,7 @@ static __always_inline __u64 request_record(struct request *request, bool *ret_w
                 noted = request->bio->bi_blkg->blkcg->css.cgroup;
         if (!noted || noted->root->hierarchy_id != 0) {
                 block_use(request, own);
-                return batch_record(own, QOS_PROBE_CONFIG_BLOCK);
+                return group_find_map_id(own, QOS_PROBE_CONFIG_BLOCK);
         }
 
         level = noted->level;
@@ -139,11 +139,11 @@ static __always_inline __u64 request_record(struct request *request, bool *ret_w
                                              level * sizeof(around));
         if (around == noted) {
                 block_use(request, own);
-                return batch_record(own, QOS_PROBE_CONFIG_BLOCK);
+                return group_find_map_id(own, QOS_PROBE_CONFIG_BLOCK);
         }
         *ret_writeback = true;
         block_use(request, noted);
-        return batch_record(noted, QOS_PROBE_CONFIG_BLOCK);
+        return group_find_map_id(noted, QOS_PROBE_CONFIG_BLOCK);
 }
 
 SEC("tp_btf/block_io_start")
@@ -151,15 +151,15 @@ int BPF_PROG(block_start, struct request *request) {
         struct block b = { .loaded_at = loaded_at, .start = bpf_ktime_get_ns() };
         __u64 key = (__u64) request;
 
-        b.book = request_record(request, &b.writeback);
-        if (!b.book || request_is_command(request)) {
+        b.map_id = request_find_map_id(request, &b.writeback);
+        if (!b.map_id || request_is_command(request)) {
                 bpf_map_delete_elem(&blocks, &key);
                 return 0;
         }
         b.kind = request_kind(request);
         if (bpf_map_update_elem(&blocks, &key, &b, BPF_ANY) < 0)
-                contention_lost(QOS_STATISTIC_LOST_BLOCKS, b.book);
-        contention_record_overhead(b.book, b.start, 1);
+                contention_lost(QOS_STATISTIC_LOST_BLOCKS, b.map_id);
+        contention_record_overhead(b.map_id, b.start, 1);
         return 0;
 }
 
@@ -191,7 +191,7 @@ int BPF_PROG(block_issue, struct request *request) {
         if (b) {
                 b->issued = bpf_ktime_get_ns();
                 b->merges = request_merges(request);
-                contention_record_overhead(b->book, b->issued, 1);
+                contention_record_overhead(b->map_id, b->issued, 1);
         }
         return 0;
 }
@@ -243,13 +243,13 @@ static __always_inline int block_completed(struct request *request, unsigned int
                                    bytes);
 
         b = block_find(key);
-        c = b ? contention_enter(b->book, now) : NULL;
+        c = b ? contention_enter(b->map_id, now) : NULL;
         if (!c)
                 return 0;
         contention_sum_add(c, QOS_BLOCK_FIRST_SUM + row * QOS_BLOCK_SUMS + QOS_BLOCK_BYTES + kind, bytes);
         if (b->writeback && kind == QOS_BLOCK_WRITES)
                 contention_sum_add(c, QOS_BLOCK_WRITEBACK_BYTES, bytes);
-        contention_record_overhead(b->book, now, 1);
+        contention_record_overhead(b->map_id, now, 1);
         return 0;
 }
 
@@ -267,7 +267,7 @@ int BPF_PROG(block_complete_nested, struct request *request, int error, unsigned
 }
 
 static __always_inline int block_is_done(struct request *request) {
-        __u64 now, book, queued, served, key = (__u64) request;
+        __u64 now, map_id, queued, served, key = (__u64) request;
         struct qos_contention_map *c;
         struct block *b;
         __u32 row;
@@ -276,7 +276,7 @@ static __always_inline int block_is_done(struct request *request) {
         if (!b || request_is_command(request))
                 return 0;
         now = bpf_ktime_get_ns();
-        c = contention_enter(b->book, now);
+        c = contention_enter(b->map_id, now);
         if (c) {
                 /* A flush is never issued itself: the kernel issues one for all that are pending */
                 queued = b->issued > b->start ? b->issued - b->start : 0;
@@ -297,9 +297,9 @@ static __always_inline int block_is_done(struct request *request) {
                         contention_add(c, reads ? QOS_BLOCK_READ_DEVICE : QOS_BLOCK_WRITE_DEVICE, served);
                 }
         }
-        book = b->book;
+        map_id = b->map_id;
         bpf_map_delete_elem(&blocks, &key);
-        contention_record_overhead(book, now, 1);
+        contention_record_overhead(map_id, now, 1);
         return 0;
 }
 

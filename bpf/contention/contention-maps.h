@@ -124,11 +124,11 @@ static __always_inline void contention_sum_add(struct qos_contention_map *c, __u
 
 /* Accounts for the run time of a program of "block" or "memory" since begin, multiplied by runs for
  * sampling. */
-__attribute__((noinline, weak)) int contention_record_overhead(__u64 book, __u64 begin, __u64 runs) {
+__attribute__((noinline, weak)) int contention_record_overhead(__u64 map_id, __u64 begin, __u64 runs) {
         struct qos_contention_map *c;
         __u64 now = bpf_ktime_get_ns();
 
-        c = contention_enter(book, now);
+        c = contention_enter(map_id, now);
         if (c)
                 contention_sum_add(c, QOS_COST_NSEC, overhead_nsec(begin, now) * runs);
         return 0;
@@ -149,7 +149,7 @@ static __always_inline void contention_cpu_enter(struct qos_contention_cpu *s, _
 /* The contention map for tasks in a control group, as a thread's word without state; 0: none, or the unit is
  * not observed with the probe (QOS_PROBE_CONFIG_*; 0: any). The map exists for any of its probes, and the
  * programs of a probe may run for another unit. */
-static __always_inline __u64 batch_record(struct cgroup *group, __u32 probe) {
+static __always_inline __u64 group_find_map_id(struct cgroup *group, __u32 probe) {
         const struct qos_probe_config *config;
         struct qos_contention_map *c;
         struct qos_owner owner;
@@ -164,5 +164,5 @@ static __always_inline __u64 batch_record(struct cgroup *group, __u32 probe) {
                 if (!config || config->generation != owner.generation || !(config->probes & probe))
                         return 0;
         }
-        return thread_record(owner.slot, c->generation);
+        return thread_map_id(owner.slot, c->generation);
 }

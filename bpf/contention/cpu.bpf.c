@@ -152,25 +152,25 @@ SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(cpu_wake_new, struct task_struct *task) {
         struct qos_contention_cpu *s;
         struct thread *t;
-        __u64 book, now;
+        __u64 map_id, now;
 
-        book = batch_record(task->cgroups->dfl_cgrp, 0);
-        if (!book)
+        map_id = group_find_map_id(task->cgroups->dfl_cgrp, 0);
+        if (!map_id)
                 return 0;
         t = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-        s = contention_cpu_get(book, bpf_get_smp_processor_id());
+        s = contention_cpu_get(map_id, bpf_get_smp_processor_id());
         if (!t || !s) {
-                contention_lost(QOS_STATISTIC_LOST_THREADS, book);
+                contention_lost(QOS_STATISTIC_LOST_THREADS, map_id);
                 moves_notify();
                 return 0;
         }
         now = queue_now(task);
         t->since = now;
-        t->served = serving_get(book, now);
+        t->served = serving_get(map_id, now);
         t->queue = NULL;
         t->turn = overhead_first_sample(task->pid);
-        if (__sync_val_compare_and_swap(&t->word, 0, book | QOS_STATE_RUN_QUEUE) == 0) {
-                contention_cpu_enter(s, book, now);
+        if (__sync_val_compare_and_swap(&t->word, 0, map_id | QOS_STATE_RUN_QUEUE) == 0) {
+                contention_cpu_enter(s, map_id, now);
                 state_transition(s, QOS_STATE_NONE, QOS_STATE_RUN_QUEUE, now, t->served);
         } else /* the iterator was faster */
                 thread_set(t, ready_state(t, task), now, &s);
@@ -210,7 +210,7 @@ static __always_inline void thread_note_waker(struct thread *t, struct task_stru
                 return;
         thread_set_waker(t, waker);
         if (what && (state == QOS_STATE_RUNNING || state == QOS_STATE_PARK || state == QOS_STATE_POLL))
-                request_at = task_get_request_time(waker, word & THREAD_BOOK);
+                request_at = task_get_request_time(waker, word & THREAD_MAP_ID);
         if (request_at != 0)
                 what |= WAKEUP_BY_REQUEST;
         t->wakeup.request_at = request_at;
@@ -355,7 +355,7 @@ int BPF_PROG(cpu_unlock, void *lock, int result) {
  * process. */
 SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(cpu_migrate, struct cgroup *to, const char *path, struct task_struct *task, bool all) {
-        if (thread_of(task) || batch_record(to, 0))
+        if (thread_of(task) || group_find_map_id(to, 0))
                 moves_notify();
         return 0;
 }
@@ -402,7 +402,7 @@ SEC("iter/task")
 int cpu_find_threads(struct bpf_iter__task *ctx) {
         struct task_struct *task = ctx->task;
         struct qos_iter_session session = { .id = ctx->meta->session_id };
-        __u64 book, old = 0, word, now;
+        __u64 map_id, old = 0, word, now;
         struct qos_inspect_request *inquiry;
         struct thread *t;
         __u32 zero = 0;
@@ -418,32 +418,32 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
         if (task->exit_state)
                 return 0;
 
-        book = batch_record(task->cgroups->dfl_cgrp, 0);
-        t = bpf_task_storage_get(&threads, task, 0, book ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+        map_id = group_find_map_id(task->cgroups->dfl_cgrp, 0);
+        t = bpf_task_storage_get(&threads, task, 0, map_id ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
         if (!t) {
-                if (book)
-                        contention_lost(QOS_STATISTIC_LOST_THREADS, book);
+                if (map_id)
+                        contention_lost(QOS_STATISTIC_LOST_THREADS, map_id);
                 return 0;
         }
 
         for (int try = 0; try < THREAD_TRIES && !done; try++) {
                 struct wait w = {};
-                __u32 state = book ? task_state(task, t, &w) : QOS_STATE_NONE, holder;
+                __u32 state = map_id ? task_state(task, t, &w) : QOS_STATE_NONE, holder;
 
-                holder = idle_get_lock_holder(task, book, state, false);
+                holder = idle_get_lock_holder(task, map_id, state, false);
                 if (holder != 0 && task_accepts(holder))
                         state = QOS_STATE_PARK;
 
                 old = *(volatile __u64*) &t->word;
-                word = book ? book | THREAD_SEEDED | state : 0;
-                if (old & THREAD_STATE && (old & THREAD_BOOK) == book &&
+                word = map_id ? map_id | THREAD_SEEDED | state : 0;
+                if (old & THREAD_STATE && (old & THREAD_MAP_ID) == map_id &&
                     (!(old & THREAD_SEEDED) || old == word))
                         return 0; /* has had events, or is unchanged */
                 if (old == 0 && word == 0)
                         return 0;
 
                 now = bpf_ktime_get_ns();
-                if (old != 0 && (old & THREAD_BOOK) != book) { /* leave the other contention map */
+                if (old != 0 && (old & THREAD_MAP_ID) != map_id) { /* leave the other contention map */
                         if (__sync_val_compare_and_swap(&t->word, old, 0) != old)
                                 continue;
                         thread_move(old, old & THREAD_STATE, QOS_STATE_NONE, now);
@@ -453,7 +453,7 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                 }
                 if (old == 0) { /* visible to other programs from the exchange on */
                         t->since = now;
-                        t->served = serving_get(book, now);
+                        t->served = serving_get(map_id, now);
                         t->queue = NULL;
                         t->run_delay = task_get_run_delay(task);
                         t->waker.thread = t->wakeup.what = 0;
@@ -540,7 +540,7 @@ int cpu_read_threads(struct bpf_iter__task *ctx) {
         if (!whole || out.state == QOS_STATE_NONE || out.state >= QOS_STATES)
                 return 0;
 
-        out.book = word & THREAD_BOOK;
+        out.map_id = word & THREAD_MAP_ID;
         if ((__s64) out.nsec < 0) /* scheduler clocks differ by microseconds */
                 out.nsec = 0;
         {

@@ -234,14 +234,14 @@ BPF_SUBPROG int task_get_lock_holder(__u32 pid, __u32 current) {
 
 /* The holder of the lock that a thread waits for; 0: not known, or the thread processes a request, so that
  * it has work whatever the holder does. */
-static __always_inline __u32 idle_get_lock_holder(struct task_struct *task, __u64 book, __u32 state,
+static __always_inline __u32 idle_get_lock_holder(struct task_struct *task, __u64 map_id, __u32 state,
                                                   bool current) {
         const struct service *s;
 
         if (state != QOS_STATE_LOCK || task->__state & (TASK_UNINTERRUPTIBLE | TASK_RTLOCK_WAIT))
                 return 0;
         s = bpf_task_storage_get(&services, task, 0, 0);
-        if (s && s->open && s->book == book)
+        if (s && s->open && s->map_id == map_id)
                 return 0;
         return task_get_lock_holder(task->pid, current);
 }
@@ -276,7 +276,7 @@ BPF_SUBPROG int task_park(__u32 pid, __u32 holder) {
                         w.shared = w.fd = t->known.fd;
                         w.file = (struct file*) t->known.file;
                         if (t->row != 0)
-                                t->row = thread_get_row(t, task, word & THREAD_BOOK, QOS_STATE_PARK, &w);
+                                t->row = thread_get_row(t, task, word & THREAD_MAP_ID, QOS_STATE_PARK, &w);
                 }
         }
         bpf_task_release(task);
@@ -320,7 +320,7 @@ BPF_SUBPROG int lock_begin_wait(__u32 state) {
         word = *(volatile __u64*) &t->word;
         if (state & (TASK_UNINTERRUPTIBLE | TASK_RTLOCK_WAIT))
                 return 0;
-        holder = idle_get_lock_holder(task, word & THREAD_BOOK, word & THREAD_STATE, true);
+        holder = idle_get_lock_holder(task, word & THREAD_MAP_ID, word & THREAD_STATE, true);
         if (holder == 0)
                 return 0;
         t->holder = holder;

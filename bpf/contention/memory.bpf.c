@@ -27,7 +27,7 @@ const volatile __u64 tick_nsec = 4000000;
 
 /* A thread of a unit (TASK_STORAGE). */
 struct memory_stall {
-        __u64 book;             /* contention map of the recorded faults; 0: none */
+        __u64 map_id;           /* contention map of the recorded faults; 0: none */
         __u64 loaded_at;        /* load time of the programs that recorded them */
         __u64 minor;            /* faults recorded, or from before the thread was in the unit */
         __u64 major;
@@ -43,54 +43,54 @@ BPF_STORAGE_MAP(memory_stalls, TASK, struct memory_stall);
 /* Task storage of a thread of a unit. Faults from before the thread was in the unit, or was known, and those
  * while the unit was not observed with this probe are not recorded. begun: the thread is new, so that all
  * its faults are known. */
-static __always_inline struct memory_stall* memory_stall_get(struct task_struct *task, __u64 *ret_book,
+static __always_inline struct memory_stall* memory_stall_get(struct task_struct *task, __u64 *ret_map_id,
                 bool begun) {
         struct memory_stall *s;
-        __u64 book;
+        __u64 map_id;
 
-        book = *ret_book = batch_record(task->cgroups->dfl_cgrp, QOS_PROBE_CONFIG_MEMORY);
-        s = bpf_task_storage_get(&memory_stalls, task, 0, book ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+        map_id = *ret_map_id = group_find_map_id(task->cgroups->dfl_cgrp, QOS_PROBE_CONFIG_MEMORY);
+        s = bpf_task_storage_get(&memory_stalls, task, 0, map_id ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
         if (!s) {
-                if (book)
-                        contention_lost(QOS_STATISTIC_LOST_MEMORY_STALLS, book);
+                if (map_id)
+                        contention_lost(QOS_STATISTIC_LOST_MEMORY_STALLS, map_id);
                 return NULL;
         }
-        if (s->book != book || s->loaded_at != loaded_at) {
+        if (s->map_id != map_id || s->loaded_at != loaded_at) {
                 s->minor = begun ? 0 : task->min_flt;
                 s->major = begun ? 0 : task->maj_flt;
                 s->fault.since = s->reclaim_since = 0;
                 s->turn = overhead_first_sample(task->pid);
-                s->book = book;
+                s->map_id = map_id;
                 s->loaded_at = loaded_at;
         }
-        return book ? s : NULL;
+        return map_id ? s : NULL;
 }
 
-static __always_inline void memory_stall_end_overhead(__u64 book, __u64 begin) {
+static __always_inline void memory_stall_end_overhead(__u64 map_id, __u64 begin) {
         if (begin != 0)
-                contention_record_overhead(book, begin, OVERHEAD_SAMPLE_PERIOD);
+                contention_record_overhead(map_id, begin, OVERHEAD_SAMPLE_PERIOD);
 }
 
 /* The thread and the iterator may run concurrently: the exchanges make the sum of both right. */
 static __always_inline void faults_record(struct task_struct *task) {
-        __u64 book, begin, minor, major;
+        __u64 map_id, begin, minor, major;
         struct qos_contention_map *c;
         struct memory_stall *s;
 
-        s = memory_stall_get(task, &book, /* begun= */ false);
+        s = memory_stall_get(task, &map_id, /* begun= */ false);
         if (!s)
                 return;
         begin = overhead_begin_sample(s);
         minor = *(volatile unsigned long*) &task->min_flt;
         major = *(volatile unsigned long*) &task->maj_flt;
-        c = minor != s->minor || major != s->major ? contention_enter(book, bpf_ktime_get_ns()) : NULL;
+        c = minor != s->minor || major != s->major ? contention_enter(map_id, bpf_ktime_get_ns()) : NULL;
         if (c) {
                 contention_count(c, QOS_MEMORY_MINOR_FAULTS,
                                  minor - __sync_lock_test_and_set(&s->minor, minor));
                 contention_count(c, QOS_MEMORY_MAJOR_FAULTS,
                                  major - __sync_lock_test_and_set(&s->major, major));
         }
-        memory_stall_end_overhead(book, begin);
+        memory_stall_end_overhead(map_id, begin);
 }
 
 /* A thread in user mode is in no fault and in no reclaim: otherwise the program for its end was skipped. */
@@ -113,9 +113,9 @@ int BPF_PROG(memory_fault_kernel) {
 
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(memory_fork, struct task_struct *parent, struct task_struct *child) {
-        __u64 book;
+        __u64 map_id;
 
-        (void) memory_stall_get(child, &book, /* begun= */ true);
+        (void) memory_stall_get(child, &map_id, /* begun= */ true);
         return 0;
 }
 
@@ -164,12 +164,12 @@ static __always_inline void fault_end(unsigned long address, unsigned int flags,
         begin = overhead_begin_sample(s);
         now = bpf_ktime_get_ns();
         nsec = page_fault_end(&s->fault, now, address, faults_count(task));
-        c = nsec > 0 ? contention_enter(s->book, now) : NULL;
+        c = nsec > 0 ? contention_enter(s->map_id, now) : NULL;
         if (c)
                 contention_sum_add(c, result & VM_FAULT_MAJOR ||
                                    flags & FAULT_FLAG_TRIED ? QOS_MEMORY_MAJOR_NSEC : QOS_MEMORY_MINOR_NSEC,
                                    nsec);
-        memory_stall_end_overhead(s->book, begin);
+        memory_stall_end_overhead(s->map_id, begin);
 }
 
 SEC("fexit/handle_mm_fault")
@@ -183,9 +183,9 @@ int BPF_PROG(memory_fault_end, struct vm_area_struct *area, unsigned long addres
 
 static __always_inline void reclaim_begin(void) {
         struct memory_stall *s;
-        __u64 book;
+        __u64 map_id;
 
-        s = memory_stall_get(bpf_get_current_task_btf(), &book, /* begun= */ false);
+        s = memory_stall_get(bpf_get_current_task_btf(), &map_id, /* begun= */ false);
         if (s)
                 s->reclaim_since = bpf_ktime_get_ns();
 }
@@ -199,13 +199,13 @@ static __always_inline void reclaim_end(void) {
         if (!s || s->reclaim_since == 0)
                 return;
         now = bpf_ktime_get_ns();
-        c = contention_enter(s->book, now);
+        c = contention_enter(s->map_id, now);
         if (c) {
                 contention_count(c, QOS_MEMORY_RECLAIMS, 1);
                 contention_sum_add(c, QOS_MEMORY_RECLAIM_NSEC, now - s->reclaim_since);
         }
         s->reclaim_since = 0;
-        contention_record_overhead(s->book, now, 1);
+        contention_record_overhead(s->map_id, now, 1);
 }
 
 SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
@@ -249,11 +249,11 @@ SEC("tp_btf/balance_dirty_pages")
 int memory_throttle(__u64 *ctx) {
         struct task_struct *task = bpf_get_current_task_btf();
         struct qos_contention_map *c;
-        __u64 book, now;
+        __u64 map_id, now;
         long pause;
 
-        book = batch_record(task->cgroups->dfl_cgrp, QOS_PROBE_CONFIG_MEMORY);
-        if (!book)
+        map_id = group_find_map_id(task->cgroups->dfl_cgrp, QOS_PROBE_CONFIG_MEMORY);
+        if (!map_id)
                 return 0;
         /* The verifier accepts only the access that matches the kernel. The barriers keep the compiler from
          * merging both into one with a variable offset */
@@ -267,12 +267,12 @@ int memory_throttle(__u64 *ctx) {
         if (pause <= 0)
                 return 0;
         now = bpf_ktime_get_ns();
-        c = contention_enter(book, now);
+        c = contention_enter(map_id, now);
         if (c) {
                 contention_count(c, QOS_MEMORY_THROTTLES, 1);
                 contention_sum_add(c, QOS_MEMORY_THROTTLE_NSEC, pause * tick_nsec);
         }
-        contention_record_overhead(book, now, 1);
+        contention_record_overhead(map_id, now, 1);
         return 0;
 }
 
@@ -280,10 +280,10 @@ int memory_throttle(__u64 *ctx) {
 SEC("tp_btf/mark_victim")
 int BPF_PROG(memory_oom, struct task_struct *task) {
         struct qos_contention_map *c;
-        __u64 book;
+        __u64 map_id;
 
-        book = batch_record(task->cgroups->dfl_cgrp, QOS_PROBE_CONFIG_MEMORY);
-        c = book ? contention_enter(book, bpf_ktime_get_ns()) : NULL;
+        map_id = group_find_map_id(task->cgroups->dfl_cgrp, QOS_PROBE_CONFIG_MEMORY);
+        c = map_id ? contention_enter(map_id, bpf_ktime_get_ns()) : NULL;
         if (c)
                 contention_count(c, QOS_MEMORY_OOM_KILLS, 1);
         return 0;

@@ -25,7 +25,7 @@ struct request_cpu_run {
 };
 
 struct service {
-        __u64 book;             /* contention map with the times of the thread (THREAD_BOOK) */
+        __u64 map_id;           /* contention map with the times of the thread (THREAD_MAP_ID) */
         __u32 notes;            /* number of requests noted, modulo 2^32 */
         __u32 runs;
         __u32 next;             /* index of the request expected to be responded to next */

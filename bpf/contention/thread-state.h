@@ -49,7 +49,7 @@ static __always_inline void thread_mark(struct thread *t) {
  * thread has another word by now. */
 static __always_inline bool thread_exchange(struct thread *t, struct qos_contention_cpu *s, __u64 old,
                                             __u32 state, __u64 now) {
-        __u64 word = state ? (old & THREAD_BOOK) | state : 0, served;
+        __u64 word = state ? (old & THREAD_MAP_ID) | state : 0, served;
 
         thread_mark(t);
         if (__sync_val_compare_and_swap(&t->word, old, word) != old) {

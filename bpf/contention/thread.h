@@ -33,7 +33,7 @@ __attribute__((noinline, weak)) int pending_responses_add(struct thread *t, stru
 
         if (!t || !s || !a)
                 return 0;
-        if (s->book != (*(volatile __u64*) &t->word & THREAD_BOOK))
+        if (s->map_id != (*(volatile __u64*) &t->word & THREAD_MAP_ID))
                 return 0; /* The thread has moved to another contention map since it read */
         before = *(volatile __u32*) &t->writes;
         slot = (t->word & THREAD_SLOT) >> THREAD_SLOT_SHIFT;
@@ -102,12 +102,12 @@ static __always_inline void pending_responses_turn(struct task_struct *task, str
 
 /* When the current task has read the request of this contention map that it processes: it has not responded
  * yet. 0: it processes none. */
-static __always_inline __u64 task_get_request_time(struct task_struct *task, __u64 book) {
+static __always_inline __u64 task_get_request_time(struct task_struct *task, __u64 map_id) {
         const struct service *s = bpf_task_storage_get(&services, task, 0, 0);
         const struct pending_responses *a;
         __u32 zero = 0;
 
-        if (!s || !s->open || s->book != book)
+        if (!s || !s->open || s->map_id != map_id)
                 return 0;
         a = bpf_map_lookup_elem(&answers, &zero);
         /* responses sent in this run have not been matched to requests yet */
@@ -123,7 +123,7 @@ __attribute__((noinline, weak)) int thread_read_request(struct qos_unit_map *u, 
         struct intent_run now;
         struct thread *t;
         __u32 zero = 0, before;
-        __u64 book;
+        __u64 map_id;
 
         a = bpf_map_lookup_elem(&answers, &zero);
         if (!a || !u)
@@ -141,9 +141,9 @@ __attribute__((noinline, weak)) int thread_read_request(struct qos_unit_map *u, 
                 contention_lost(QOS_STATISTIC_LOST_SERVICES, *(volatile __u64*) &t->word);
                 return 0;
         }
-        book = *(volatile __u64*) &t->word & THREAD_BOOK;
-        if (s->book != book) {
-                s->book = book;
+        map_id = *(volatile __u64*) &t->word & THREAD_MAP_ID;
+        if (s->map_id != map_id) {
+                s->map_id = map_id;
                 s->notes = s->runs = 0;
                 for (int i = 0; i < (int) SERVICE_NOTES; i++)
                         s->read_at[i] = 0;

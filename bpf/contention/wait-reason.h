@@ -285,7 +285,7 @@ static __always_inline void socket_describe(struct file *file, struct qos_resour
         r->family = BPF_CORE_READ(sk, __sk_common.skc_family);
         r->protocol = BPF_CORE_READ(sk, sk_protocol);
         /* Set for listening and accepted sockets only */
-        r->side = BPF_CORE_READ(sk, sk_max_ack_backlog) > 0 ? QOS_SIDE_LISTENS : QOS_SIDE_ASKS;
+        r->side = BPF_CORE_READ(sk, sk_max_ack_backlog) > 0 ? QOS_SIDE_LISTENS : QOS_SIDE_CONNECTS;
 
         if (r->family == AF_UNIX) {
                 struct unix_sock *us = (struct unix_sock*) sk;
@@ -294,7 +294,7 @@ static __always_inline void socket_describe(struct file *file, struct qos_resour
                 if (name)
                         r->side = QOS_SIDE_LISTENS;
                 else {
-                        r->side = QOS_SIDE_ASKS;
+                        r->side = QOS_SIDE_CONNECTS;
                         us = (struct unix_sock*) BPF_CORE_READ(us, peer);
                         name = us ? BPF_CORE_READ(us, addr) : NULL;
                 }
@@ -310,7 +310,7 @@ static __always_inline void socket_describe(struct file *file, struct qos_resour
                 r->id = BPF_CORE_READ(file, f_inode, i_ino);
                 return;
         }
-        if (r->side == QOS_SIDE_ASKS && BPF_CORE_READ(sk, __sk_common.skc_dport) == 0)
+        if (r->side == QOS_SIDE_CONNECTS && BPF_CORE_READ(sk, __sk_common.skc_dport) == 0)
                 r->side = QOS_SIDE_LISTENS; /* unconnected UDP socket */
         if (r->side == QOS_SIDE_LISTENS) {
                 /* By port only: local addresses of accepted connections vary */
@@ -398,7 +398,7 @@ static __always_inline __u64 resource_row(struct qos_contention_map *c, const st
 }
 
 /* Finds the entry for a wait about to begin. */
-static __attribute__((noinline)) __u64 thread_find_row(struct task_struct *task, __u64 book, __u32 state,
+static __attribute__((noinline)) __u64 thread_find_row(struct task_struct *task, __u64 map_id, __u32 state,
                                                        const struct wait *w) {
         struct qos_resource r = { .state = state };
         struct qos_wait_target *row;
@@ -419,7 +419,7 @@ static __attribute__((noinline)) __u64 thread_find_row(struct task_struct *task,
         if (r.kind == QOS_RESOURCE_NONE)
                 return 0;
 
-        c = contention_get(book);
+        c = contention_get(map_id);
         if (!c)
                 return 0;
         found = resource_row(c, &r, &row);
@@ -436,7 +436,7 @@ static __attribute__((noinline)) __u64 thread_find_row(struct task_struct *task,
 #define KNOWN_LOCK 2
 
 /* As thread_find_row(), cached. */
-static __always_inline __u64 thread_get_row(struct thread *t, struct task_struct *task, __u64 book,
+static __always_inline __u64 thread_get_row(struct thread *t, struct task_struct *task, __u64 map_id,
                                             __u32 state, const struct wait *w) {
         struct file *file = w->file;
         __u32 fd = w->lock ? KNOWN_LOCK : w->futex ? w->shared : w->fd;
@@ -452,7 +452,7 @@ static __always_inline __u64 thread_get_row(struct thread *t, struct task_struct
                 t->known.id = id;
                 t->known.fd = fd;
                 t->known.state = state;
-                t->known.row = thread_find_row(task, book, state, w);
+                t->known.row = thread_find_row(task, map_id, state, w);
         }
         return t->known.row;
 }

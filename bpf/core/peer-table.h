@@ -85,12 +85,12 @@ WINDOW_INLINE void row_add(struct qos_peer_entry *row, __u64 epoch, __u64 nsec, 
         entry_count(row, histogram_coarse_bin(histogram_fine_bin(nsec)), n);
 }
 
-/* A sample recorded at booked_at has grown, as window_move(). */
-WINDOW_INLINE void entry_move_sample(struct qos_peer_entry *row, __u64 booked_at, __u64 old_nsec, __u64 now,
+/* A sample recorded at recorded_at has grown, as window_move(). */
+WINDOW_INLINE void entry_move_sample(struct qos_peer_entry *row, __u64 recorded_at, __u64 old_nsec, __u64 now,
                 __u64 nsec) {
         __u64 from = histogram_coarse_bin(histogram_fine_bin(old_nsec)),
                 to = histogram_coarse_bin(histogram_fine_bin(nsec));
-        __u64 step = QOS_LEVEL_EPOCHS(QOS_ENTRY_LEVEL) * QOS_EPOCH_NSEC, subwindow = booked_at / step;
+        __u64 step = QOS_LEVEL_EPOCHS(QOS_ENTRY_LEVEL) * QOS_EPOCH_NSEC, subwindow = recorded_at / step;
 
         BPF_BOUND(from, QOS_ENTRY_COUNTERS);
         if (subwindow != now / step)

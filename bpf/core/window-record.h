@@ -206,13 +206,13 @@ WINDOW_INLINE void window_move_sample(struct qos_unit_map *u, __u32 distribution
         window_maximum(u, distribution, nsec);
 }
 
-/* A sample recorded at booked_at has grown: it is removed from its sub-window, and counts in the current
+/* A sample recorded at recorded_at has grown: it is removed from its sub-window, and counts in the current
  * one. Checkpoints written since contain the old value, and have to be corrected, or windows that begin
  * there would count it as -1. */
 static __attribute__((noinline)) int window_forget(struct qos_unit_map *u, __u32 distribution,
-                                                   __u64 booked_at, __u64 nsec) {
+                                                   __u64 recorded_at, __u64 nsec) {
         __u32 cell = window_cell(distribution, nsec);
-        __u64 epoch = booked_at / QOS_EPOCH_NSEC;
+        __u64 epoch = recorded_at / QOS_EPOCH_NSEC;
 
         if (!u || cell >= QOS_COUNTERS || distribution >= QOS_DISTRIBUTIONS)
                 return 0;
@@ -230,11 +230,11 @@ static __attribute__((noinline)) int window_forget(struct qos_unit_map *u, __u32
         return 0;
 }
 
-WINDOW_INLINE void window_move(struct qos_unit_map *u, __u32 distribution, __u64 booked_at, __u64 old_nsec,
+WINDOW_INLINE void window_move(struct qos_unit_map *u, __u32 distribution, __u64 recorded_at, __u64 old_nsec,
                                __u64 now, __u64 nsec) {
 
-        if (booked_at / QOS_EPOCH_NSEC != now / QOS_EPOCH_NSEC)
-                window_forget(u, distribution, booked_at, old_nsec);
+        if (recorded_at / QOS_EPOCH_NSEC != now / QOS_EPOCH_NSEC)
+                window_forget(u, distribution, recorded_at, old_nsec);
         window_move_sample(u, distribution, old_nsec, nsec, 1);
 }
 

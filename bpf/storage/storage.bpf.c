@@ -84,7 +84,7 @@ struct storage_thread {
         __u64 counted[4];       /* what the kernel has counted in the task, recorded or from before */
         struct storage_mount mount; /* of the last call */
         __u64 dentry;           /* address, of the file of that call; 0: not known */
-        __u64 account;          /* contention map (THREAD_BOOK) with the times below; 0: not known */
+        __u64 account;          /* contention map (THREAD_MAP_ID) with the times below; 0: not known */
         __u64 times[QOS_STATES]; /* of the thread when the call began, as in struct thread */
         __u64 request_file;     /* address, of the last read or write of libaio */
         __u32 verified;         /* reads and writes that have begun, whose call may still follow: sendfile(2)
@@ -403,7 +403,7 @@ static __always_inline const struct thread* account_get(struct task_struct *task
         const struct thread *thread = thread_of(task);
         __u64 word = thread ? *(const volatile __u64*) &thread->word : 0;
 
-        *ret_account = word & THREAD_BOOK;
+        *ret_account = word & THREAD_MAP_ID;
         return *ret_account != 0 && (word & THREAD_STATE) == QOS_STATE_RUNNING ? thread : NULL;
 }
 

@@ -37,7 +37,7 @@ static void monitor_done(qosd_monitor *m) {
 
 DEFINE_REF_UNREF(qosd_monitor, monitor_done)
 
-static void monitor_tell(qosd_monitor *m, sd_json_variant *v, bool initial) {
+static void monitor_report(qosd_monitor *m, sd_json_variant *v, bool initial) {
         qosd_event e = { .v = v, .initial = initial };
 
         if (sd_json_variant_is_object(v))
@@ -78,12 +78,12 @@ static int on_reply(sd_varlink *link, sd_json_variant *reply, const char *error_
                 }
                 for (size_t i = 0; sd_json_variant_is_array(thresholds) &&
                      i < sd_json_variant_elements(thresholds) && m->n_ref > 1; i++)
-                        monitor_tell(m, sd_json_variant_by_index(thresholds, i), true);
+                        monitor_report(m, sd_json_variant_by_index(thresholds, i), true);
         } else if (event) {
                 seq = sd_json_variant_by_key(event, "seq");
                 if (sd_json_variant_is_unsigned(seq))
                         m->seq = sd_json_variant_unsigned(seq);
-                monitor_tell(m, event, false);
+                monitor_report(m, event, false);
         }
 
         return flags & SD_VARLINK_REPLY_CONTINUES ? 0 : monitor_wait(m);

@@ -10,7 +10,7 @@
 
 /* Interval for checking whether qosd is still running, as without it nothing marks the map as retired: rare
  * enough for the costs not to matter, and frequent enough for windows of a second. */
-#define LOOK_NSEC (100 * NSEC_PER_MSEC)
+#define REFRESH_NSEC (100 * NSEC_PER_MSEC)
 
 struct qosd_view {
         unsigned n_ref;
@@ -19,7 +19,7 @@ struct qosd_view {
         uint64_t since;
         unsigned minimum_samples;
         unsigned measured;              /* bitmask of enum qos_distribution */
-        uint64_t looked_at;             /* CLOCK_MONOTONIC ns of the last check */
+        uint64_t refreshed_at;          /* CLOCK_MONOTONIC ns of the last check */
         bool gone;
         qosd_distribution distribution;
         bool valid;                     /* the last qosd_view_read() has succeeded */
@@ -113,7 +113,7 @@ int qosd_view_open(qosd *q, const char *unit, qosd_view **ret) {
                 return -errno;
         v->map = map;
         v->connection = qosd_ref(q);
-        v->looked_at = now_nsec(CLOCK_MONOTONIC);
+        v->refreshed_at = now_nsec(CLOCK_MONOTONIC);
         *ret = TAKE_PTR(v);
         return 0;
 }
@@ -127,8 +127,8 @@ int qosd_view_read(qosd_view *v, qosd_distribution d, uint64_t window) {
                 return -EINVAL;
 
         v->valid = false;
-        if (now >= v->looked_at + LOOK_NSEC) {
-                v->looked_at = now;
+        if (now >= v->refreshed_at + REFRESH_NSEC) {
+                v->refreshed_at = now;
                 v->gone = v->gone || !connection_is_up(v->connection);
         }
         if (v->gone)

@@ -31,13 +31,13 @@ typedef struct Step {
 
 /* Figures that are known of some of the steps only, and are divided by requests. */
 typedef enum KnownKind {
-        KNOWN_ASKED,
+        KNOWN_CLIENT,
         KNOWN_CPU,
         _KNOWN_MAX,
 } KnownKind;
 
 static const HistoryAmount known_table[_KNOWN_MAX] = {
-        [KNOWN_ASKED] = HISTORY_ASKED_COVERED,
+        [KNOWN_CLIENT] = HISTORY_CLIENT_COVERED,
         [KNOWN_CPU]   = HISTORY_CPU_COVERED,
 };
 
@@ -242,9 +242,9 @@ static void figures_fill(const Walk *w, DiagnosisFigures *f) {
         f->answer = a[HISTORY_ANSWER] / a[HISTORY_PHASED];
         f->bytes_in = w->bytes_in / w->count;
         f->bytes_out = w->bytes_out / w->count;
-        if (a[HISTORY_ASKED_COVERED] > 0) {
-                f->client_rate = for_each_request(w, KNOWN_ASKED, a[HISTORY_ASKED]) * NSEC_PER_SEC;
-                f->client_latency = a[HISTORY_ASKED] > 0 ? a[HISTORY_ASKED_TIME] / a[HISTORY_ASKED] : 0;
+        if (a[HISTORY_CLIENT_COVERED] > 0) {
+                f->client_rate = for_each_request(w, KNOWN_CLIENT, a[HISTORY_CLIENT]) * NSEC_PER_SEC;
+                f->client_latency = a[HISTORY_CLIENT] > 0 ? a[HISTORY_CLIENT_TIME] / a[HISTORY_CLIENT] : 0;
         }
         if (a[HISTORY_QUOTA_PERIODS] > 0)
                 f->throttled = a[HISTORY_QUOTA_THROTTLED] / a[HISTORY_QUOTA_PERIODS];

@@ -38,10 +38,10 @@ typedef enum HistoryAmount {
         HISTORY_QUEUE,
         HISTORY_SERVICE,
         HISTORY_ANSWER,
-        HISTORY_ASKED_COVERED,          /* ns covered by the last 10 s window before the end: the only data
+        HISTORY_CLIENT_COVERED,         /* ns covered by the last 10 s window before the end: the only data
                                          * on peers */
-        HISTORY_ASKED,
-        HISTORY_ASKED_TIME,
+        HISTORY_CLIENT,
+        HISTORY_CLIENT_TIME,
         HISTORY_QUOTA_COVERED,          /* ns covered by the last 60 s window before the end */
         HISTORY_QUOTA_PERIODS,
         HISTORY_QUOTA_THROTTLED,

@@ -27,7 +27,7 @@
 #define TICK_USEC (PERIOD_USEC / LEVELS)
 
 /* Evaluation interval: the step of the shortest windows. */
-#define LOOK_USEC (100 * USEC_PER_MSEC)
+#define REFRESH_USEC (100 * USEC_PER_MSEC)
 
 /* Short and longer window. Windows may begin up to one step earlier. */
 #define WINDOW_NOW (300 * NSEC_PER_MSEC)
@@ -37,13 +37,13 @@
 
 /* Release: number and distance of consecutive checks that have to see a unit running, and timeout, shorter
  * than the stop timeout of a service. */
-#define RELEASE_LOOKS 3U
-#define RELEASE_LOOK_USEC (20 * USEC_PER_MSEC)
+#define RELEASE_GOOD_MIN 3U
+#define RELEASE_POLL_USEC (20 * USEC_PER_MSEC)
 #define RELEASE_USEC (20 * USEC_PER_SEC)
 
 /* Timeout of calls of qosd, during which nothing is thawed. Under load they take up to 100 ms. After the
  * timeout, qosd is considered gone, and everything is released. */
-#define ASK_NSEC (3 * NSEC_PER_SEC)
+#define READ_TIMEOUT_NSEC (3 * NSEC_PER_SEC)
 
 /* Interval of reconnects to qosd. */
 #define CONNECT_AGAIN_USEC USEC_PER_SEC
@@ -67,7 +67,7 @@ typedef struct Balance {
         qosd *qosd;                     /* connected and attached */
         qosd_view *view;                /* NULL: no view, snapshots are used */
         uint64_t connect_at;    /* CLOCK_MONOTONIC us */
-        uint64_t look_at;
+        uint64_t refresh_at;
         unsigned tick;
 
         Rules rules;                    /* level: tenths of all batch units */
@@ -143,7 +143,7 @@ static int batch_thaw(Batch *u, uint64_t until) {
                         return r;
                 }
                 good = streq(state, "running") ? good + 1 : 0;
-                if (good >= RELEASE_LOOKS) {
+                if (good >= RELEASE_GOOD_MIN) {
                         u->freeze = u->frozen = false;
                         u->known = true;
                         return 0;
@@ -155,7 +155,7 @@ static int batch_thaw(Batch *u, uint64_t until) {
                         fprintf(stderr, "Failed to thaw '%s', it is %s.\n", u->name, state);
                         return -ETIMEDOUT;
                 }
-                (void) usleep(RELEASE_LOOK_USEC);
+                (void) usleep(RELEASE_POLL_USEC);
         }
 }
 
@@ -305,7 +305,7 @@ static void balance_lose(Balance *b, uint64_t now, const char *step, int error) 
 }
 
 /* Whether snapshots have metrics where views are not available. */
-static int can_ask(Balance *b) {
+static int balance_can_read(Balance *b) {
         _cleanup_(qosd_snapshot_unrefp) qosd_snapshot *s = NULL;
         uint64_t n;
         int r;
@@ -325,14 +325,14 @@ static void balance_connect(Balance *b, uint64_t now) {
         }
         if (r >= 0)
                 /* Attaching may take longer while programs are loaded: nothing is throttled then */
-                r = qosd_set_timeout(b->qosd, ASK_NSEC);
+                r = qosd_set_timeout(b->qosd, READ_TIMEOUT_NSEC);
         if (r >= 0) {
                 step = "opening the view";
                 r = qosd_view_open(b->qosd, b->arguments.unit, &b->view);
                 /* The unit contains others, or has done so: possible after a reconnect for a unit that had a
                  * view before */
                 if (r == -EOPNOTSUPP)
-                        r = can_ask(b);
+                        r = balance_can_read(b);
         }
         if (r < 0)
                 balance_lose(b, now, step, r);
@@ -348,8 +348,8 @@ static int on_tick(sd_event_source *s, uint64_t usec, void *userdata) {
 
         if (!b->qosd && now >= b->connect_at)
                 balance_connect(b, now);
-        if (b->qosd && now >= b->look_at) {
-                b->look_at = now + LOOK_USEC;
+        if (b->qosd && now >= b->refresh_at) {
+                b->refresh_at = now + REFRESH_USEC;
                 r = read_slack(b, &slack_now, &slack_long);
                 if (r < 0 && r != -EAGAIN)
                         balance_lose(b, now, "reading", r);

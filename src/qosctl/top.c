@@ -367,7 +367,7 @@ static int top_get_wider(Top *t) {
         return 0;
 }
 
-static int top_ask(Top *t) {
+static int top_send_request(Top *t) {
         const char *unit = t->names.n == 1 ? t->names.items[0] : NULL;
         int r;
 
@@ -399,7 +399,7 @@ static int top_lost(Top *t, int error) {
         return t->batch ? 0 : top_show(t);
 }
 
-static int on_answer(sd_varlink *link, sd_json_variant *parameters, const char *error_id,
+static int on_reply(sd_varlink *link, sd_json_variant *parameters, const char *error_id,
                      sd_varlink_reply_flags_t flags, void *userdata) {
 
         Top *t = ASSERT_PTR(userdata);
@@ -484,7 +484,7 @@ static int top_go_async(Top *t) {
         int r;
 
         (void) sd_varlink_bind_reply(t->client->link, NULL);
-        r = sd_varlink_bind_reply(t->client->link, on_answer);
+        r = sd_varlink_bind_reply(t->client->link, on_reply);
         if (r < 0)
                 return r;
         (void) sd_varlink_set_userdata(t->client->link, t);
@@ -575,7 +575,7 @@ static int on_timer(sd_event_source *s, uint64_t usec, void *userdata) {
         if (!t->client)
                 r = top_reconnect(t);
         if (r >= 0)
-                r = top_ask(t);
+                r = top_send_request(t);
         return r < 0 ? top_lost(t, r) : 0;
 }
 

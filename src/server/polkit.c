@@ -49,7 +49,7 @@ PolkitQuery* polkit_query_free(PolkitQuery *q) {
         return NULL;
 }
 
-static int on_answer(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+static int on_reply(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         PolkitQuery *q = ASSERT_PTR(userdata);
         polkit_handler_t handler = q->handler;
         void *data = q->userdata;
@@ -108,7 +108,7 @@ static int query_send(const PolkitRequest *request, sd_bus *bus, sd_bus_message 
         r = sd_bus_message_append(m, "sa{ss}us", request->action, 0,
                                   request->interactive ? FLAG_INTERACTIVE : 0, q->id);
         if (r >= 0)
-                r = sd_bus_call_async(bus, &q->slot, m, on_answer, q, request->interactive ? UINT64_MAX : 0);
+                r = sd_bus_call_async(bus, &q->slot, m, on_reply, q, request->interactive ? UINT64_MAX : 0);
         if (r < 0) {
                 polkit_query_free(q);
                 return r;

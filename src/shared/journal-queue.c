@@ -119,7 +119,7 @@ static int journal_wait(Journal *j) {
         return j->writable ? 0 : sd_event_add_io(j->event, &j->writable, j->fd, EPOLLOUT, on_writable, j);
 }
 
-static void journal_tell_lost(Journal *j) {
+static void journal_report_lost(Journal *j) {
         char message[128], number[64];
         _cleanup_free_ Entry *e = NULL;
 
@@ -151,7 +151,7 @@ static int on_writable(sd_event_source *source, int fd, uint32_t events, void *u
                         j->lost++;
         }
         j->last = NULL;
-        journal_tell_lost(j);
+        journal_report_lost(j);
         j->writable = sd_event_source_disable_unref(j->writable);
         return 0;
 }
@@ -173,7 +173,7 @@ void journal_send(Journal *j, const char *const *fields, size_t n, const char *m
                 if (r >= 0 && j->queued + e->size > JOURNAL_QUEUE_MAX)
                         r = -ENOBUFS;
         } else if (r >= 0) {
-                journal_tell_lost(j);
+                journal_report_lost(j);
                 return;
         }
         if (r < 0) {

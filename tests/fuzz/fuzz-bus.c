@@ -67,7 +67,7 @@ static void settle(void) {
         check(false);
 }
 
-static int on_answer(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+static int on_reply(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         n_answered++;
         return 0;
 }
@@ -185,7 +185,7 @@ static void call(char *line) {
         signature = next_word(&line);
         if (append(m, signature, &line, 0) < 0)
                 return; /* it cannot be sent */
-        if (sd_bus_call_async(client, NULL, m, on_answer, NULL, UINT64_MAX) < 0)
+        if (sd_bus_call_async(client, NULL, m, on_reply, NULL, UINT64_MAX) < 0)
                 return;
         n_sent++;
 }

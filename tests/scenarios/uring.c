@@ -327,7 +327,7 @@ static void on_read(Conn *c, const struct io_uring_cqe *cqe) {
                 start_read(c);
 }
 
-static void on_answer(Conn *c, const struct io_uring_cqe *cqe) {
+static void on_reply(Conn *c, const struct io_uring_cqe *cqe) {
         if (cqe->flags & IORING_CQE_F_NOTIF)
                 return;
         if (cqe->res <= 0) {
@@ -478,7 +478,7 @@ int main(int argc, char *argv[]) {
                                         start_answer(c);
                                 break;
                         case OP_ANSWER:
-                                on_answer(c, cqe);
+                                on_reply(c, cqe);
                                 break;
                         default:
                                 break;

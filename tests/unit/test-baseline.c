@@ -35,9 +35,9 @@ static HistoryStep make_step(uint64_t index, uint64_t count, uint64_t nsec) {
         s.amounts[HISTORY_SERVICE] = count * nsec * 3 / 4;
         s.amounts[HISTORY_CPU_COVERED] = STEP;
         s.amounts[HISTORY_FIRST_STATE] = STEP / 10;
-        s.amounts[HISTORY_ASKED_COVERED] = STEP;
-        s.amounts[HISTORY_ASKED] = count;
-        s.amounts[HISTORY_ASKED_TIME] = count * nsec / 2;
+        s.amounts[HISTORY_CLIENT_COVERED] = STEP;
+        s.amounts[HISTORY_CLIENT] = count;
+        s.amounts[HISTORY_CLIENT_TIME] = count * nsec / 2;
         return s;
 }
 

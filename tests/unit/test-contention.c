@@ -35,7 +35,7 @@ static const struct qos_contention_cpu* contention_cpu_of(__u32 slot, __u32 gene
 #define START (1000 * NSEC_PER_SEC)
 #define GENERATION 7
 
-static struct qos_contention_map* book_new(uint64_t now) {
+static struct qos_contention_map* contention_map_new(uint64_t now) {
         struct qos_contention_map *c = new0(struct qos_contention_map, 1);
 
         free(contention_cpus);
@@ -65,9 +65,9 @@ static struct qos_unit_map *unit;
 
 static ContentionReading read_both_at(struct qos_contention_map *c, uint64_t now, uint64_t window,
                                       const ContentionCounts *before, ContentionReading *ret_total) {
-        ContentionSource book = { .map = c, .contention_cpus = contention_cpus, .since = START,
+        ContentionSource source = { .map = c, .contention_cpus = contention_cpus, .since = START,
                 .requests = unit };
-        ContentionSources sources = { .sources = &book, .n = 1, .since = START, .before = before };
+        ContentionSources sources = { .sources = &source, .n = 1, .since = START, .before = before };
         ContentionReading r;
         int e;
 
@@ -159,7 +159,7 @@ static void test_random(unsigned seed, unsigned longest_ms) {
                         10 * NSEC_PER_SEC,
                 60 * NSEC_PER_SEC, 300 * NSEC_PER_SEC,
         };
-        struct qos_contention_map *c = book_new(START);
+        struct qos_contention_map *c = contention_map_new(START);
         Story *stories = new0(Story, THREADS);
         unsigned states[THREADS] = {};
         uint64_t now = START, waits = 0, cost = 0;
@@ -243,19 +243,19 @@ static void test_random(unsigned seed, unsigned longest_ms) {
 
         /* Counts before a time are not part of the counts from then on */
         {
-                ContentionSource book = { .map = c, .contention_cpus = contention_cpus, .since = START,
+                ContentionSource source = { .map = c, .contention_cpus = contention_cpus, .since = START,
                         .requests = unit };
                 ContentionCounts before = {};
                 ContentionReading r;
 
-                check(contention_counts_add(&before, &book, now, 1) >= 0);
+                check(contention_counts_add(&before, &source, now, 1) >= 0);
                 r = read_at(c, now, WINDOW_TOTAL, &before);
                 for (size_t i = 0; i < CONTENTION_WORDS; i++)
                         check(((uint64_t*) &r.counts)[i] == 0);
                 r = read_at(c, now + NSEC_PER_SEC, WINDOW_TOTAL, &before);
                 for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                         check(r.counts.times[i] == r.threads[i] * NSEC_PER_SEC);
-                check(contention_counts_add(&before, &book, now, -1) >= 0);
+                check(contention_counts_add(&before, &source, now, -1) >= 0);
                 for (size_t i = 0; i < CONTENTION_WORDS; i++)
                         check(((uint64_t*) &before)[i] == 0);
         }
@@ -267,7 +267,7 @@ static void test_random(unsigned seed, unsigned longest_ms) {
 
 /* Samples by window, and their maximum. */
 static void test_distribution(void) {
-        struct qos_contention_map *c = book_new(START);
+        struct qos_contention_map *c = contention_map_new(START);
         ContentionReading r;
         Distribution d;
 
@@ -287,7 +287,7 @@ static void test_distribution(void) {
 
 /* After a long silence, threads are found by an iterator: they did not count before. */
 static void test_after_silence(void) {
-        struct qos_contention_map *c = book_new(START);
+        struct qos_contention_map *c = contention_map_new(START);
         uint64_t now = START + 61 * NSEC_PER_SEC;
         ContentionReading r;
 
@@ -402,7 +402,7 @@ static void* go_round(void *data) {
 
 /* Neither a reader nor the writer of checkpoints sees half of a switch. */
 static void test_torn(void) {
-        struct qos_contention_map *c = book_new(START);
+        struct qos_contention_map *c = contention_map_new(START);
         ContentionReading r;
         pthread_t writers[2];
 

@@ -29,7 +29,7 @@ static struct qos_unit_map* unit_new_at(uint64_t now) {
         return u;
 }
 
-static void book(struct qos_unit_map *u, uint64_t now, uint64_t nsec) {
+static void record(struct qos_unit_map *u, uint64_t now, uint64_t nsec) {
         window_advance(u, now);
         window_count(u, QOS_COUNTER_COUNT, 1);
         window_add(u, QOS_FIRST_BYTE, nsec, 1);
@@ -49,7 +49,7 @@ static uint64_t bins_count(const WindowBins *b) {
 static void test_steps(void) {
         uint64_t attached = 1234567 * NSEC_PER_MSEC, now = attached;
         struct qos_unit_map *u = unit_new_at(attached);
-        static uint64_t booked[100000], longest[100000]; /* by step */
+        static uint64_t recorded[100000], longest[100000]; /* by step */
         unsigned seed = 1;
 
         for (unsigned k = 0; k < 40000; k++) {
@@ -62,8 +62,8 @@ static void test_steps(void) {
                         now += 300 * NSEC_PER_SEC;
 
                 nsec = 1000 + rand_r(&seed) % NSEC_PER_SEC;
-                book(u, now, nsec);
-                booked[now / STEP]++;
+                record(u, now, nsec);
+                recorded[now / STEP]++;
                 longest[now / STEP] = MAX(longest[now / STEP], nsec);
 
                 if (k % 10 == 0 || k % 300 == 299) {
@@ -74,9 +74,9 @@ static void test_steps(void) {
                                 WindowReading r;
                                 WindowGauges gauges;
 
-                                check(window_read_step(books_of(u, attached), n, &r, &gauges) >= 0);
-                                check(r.cells[QOS_COUNTER_COUNT] == booked[n]);
-                                check(window_get_count(&r, QOS_LATENCY) == booked[n]);
+                                check(window_read_step(sources_of(u, attached), n, &r, &gauges) >= 0);
+                                check(r.cells[QOS_COUNTER_COUNT] == recorded[n]);
+                                check(window_get_count(&r, QOS_LATENCY) == recorded[n]);
                                 check(r.covered == (n == attached / STEP ? (n + 1) * STEP - attached :
                                                     STEP));
                                 check(r.maxima[QOS_LATENCY] == longest[n]);
@@ -94,15 +94,15 @@ static void test_steps_silence(void) {
         WindowGauges gauges;
         WindowReading r;
 
-        check(window_read_step(books_of(u, attached), 99, &r, &gauges) == -ENODATA);
-        check(window_read_step(books_of(u, attached), 100, &r, &gauges) >= 0);
+        check(window_read_step(sources_of(u, attached), 99, &r, &gauges) == -ENODATA);
+        check(window_read_step(sources_of(u, attached), 100, &r, &gauges) >= 0);
         check(r.covered == STEP - 3);
 
-        book(u, attached + 10, 5000);
+        record(u, attached + 10, 5000);
         u->in_flight = 3;
         u->open = 7;
         for (uint64_t n = 100; n < 5000; n++) {
-                check(window_read_step(books_of(u, attached), n, &r, &gauges) >= 0);
+                check(window_read_step(sources_of(u, attached), n, &r, &gauges) >= 0);
                 check(r.cells[QOS_COUNTER_COUNT] == (n == 100));
                 check(gauges.in_flight == 3 && gauges.open == 7);
         }
@@ -110,19 +110,19 @@ static void test_steps_silence(void) {
         /* One checkpoint is valid for all boundaries in the silence */
         window_advance(u, 50000 * NSEC_PER_SEC);
         u->in_flight = 1;
-        book(u, 50000 * NSEC_PER_SEC, 5000);
+        record(u, 50000 * NSEC_PER_SEC, 5000);
         for (uint64_t n = 100; n < 5000; n++) {
-                check(window_read_step(books_of(u, attached), n, &r, &gauges) >= 0);
+                check(window_read_step(sources_of(u, attached), n, &r, &gauges) >= 0);
                 check(r.cells[QOS_COUNTER_COUNT] == (n == 100));
                 check(gauges.in_flight == 3 && gauges.open == 7);
         }
-        check(window_read_step(books_of(u, attached), 5000, &r, &gauges) >= 0);
+        check(window_read_step(sources_of(u, attached), 5000, &r, &gauges) >= 0);
         check(r.cells[QOS_COUNTER_COUNT] == 1 && gauges.in_flight == 1);
 
         /* Beyond the number of boundaries kept, steps are unknown */
         for (unsigned i = 1; i <= 20; i++)
-                book(u, (50000 + 10 * i) * NSEC_PER_SEC, 5000);
-        check(window_read_step(books_of(u, attached), 5000, &r, &gauges) == -ENODATA);
+                record(u, (50000 + 10 * i) * NSEC_PER_SEC, 5000);
+        check(window_read_step(sources_of(u, attached), 5000, &r, &gauges) == -ENODATA);
         free(u);
 }
 
@@ -133,17 +133,17 @@ static void test_steps_move(void) {
         WindowGauges gauges;
         WindowReading r;
 
-        book(u, start, 0);
+        record(u, start, 0);
         window_add(u, QOS_SERVICE, 0, 1);
         for (uint64_t age = NSEC_PER_SEC; age <= 50 * NSEC_PER_SEC; age += NSEC_PER_SEC) {
                 window_advance(u, start + age);
                 window_move(u, QOS_LATENCY, last, last - start, start + age, age);
                 window_move(u, QOS_ANSWER, last, last - start, start + age, age);
                 last = start + age;
-                book(u, last, 5000);
+                record(u, last, 5000);
 
                 for (uint64_t n = 100; n < last / STEP; n++) {
-                        check(window_read_step(books_of(u, attached), n, &r, &gauges) >= 0);
+                        check(window_read_step(sources_of(u, attached), n, &r, &gauges) >= 0);
                         check(r.cells[QOS_COUNTER_COUNT] == 10);
                         check(window_get_count(&r, QOS_FIRST_BYTE) == 10);
                         check(window_get_count(&r, QOS_LATENCY) == 10 - (n == 100));
@@ -166,9 +166,9 @@ static void test_bins(void) {
 
         for (size_t i = 0; i < ELEMENTSOF(samples); i++) {
                 samples[i] = (uint64_t) exp2(rand_r(&seed) % 40000 / 1000.0);
-                book(u, now, samples[i]);
+                record(u, now, samples[i]);
         }
-        check(window_read(books_of(u, now), now, WINDOW_TOTAL, &r) >= 0);
+        check(window_read(sources_of(u, now), now, WINDOW_TOTAL, &r) >= 0);
         window_get_bins(&r, QOS_LATENCY, &b);
 
         for (;; window_bins_coarsen(&b)) {
@@ -386,14 +386,14 @@ static void test_amounts(void) {
                 HistoryStep s = make_step(9, 100, 50, 3), again = make_step(9, 101, 50, 3);
 
                 s.violated = s.missed = true;
-                s.amounts[HISTORY_ASKED_COVERED] = s.amounts[HISTORY_ASKED] = 77;
-                memset(again.amounts + HISTORY_ASKED_COVERED, 0,
-                       sizeof(again.amounts) - HISTORY_ASKED_COVERED * sizeof(again.amounts[0]));
+                s.amounts[HISTORY_CLIENT_COVERED] = s.amounts[HISTORY_CLIENT] = 77;
+                memset(again.amounts + HISTORY_CLIENT_COVERED, 0,
+                       sizeof(again.amounts) - HISTORY_CLIENT_COVERED * sizeof(again.amounts[0]));
                 again.amounts[HISTORY_MEMORY_COVERED] = 1;
                 check(history_put(h, &s) >= 0);
                 check(history_put(h, &again) >= 0);
                 seen = look(h, HISTORY_FINE);
-                check(seen.step.violated && seen.step.missed && seen.step.amounts[HISTORY_ASKED] == 77);
+                check(seen.step.violated && seen.step.missed && seen.step.amounts[HISTORY_CLIENT] == 77);
                 check(seen.step.amounts[HISTORY_FIRST_STATE] == s.amounts[HISTORY_FIRST_STATE]);
                 check(seen.step.amounts[HISTORY_MEMORY_COVERED] == 1 &&
                       seen.step.amounts[HISTORY_MAJOR_FAULTS] == 0);

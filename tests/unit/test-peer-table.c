@@ -32,7 +32,7 @@ static struct qos_address address_of(uint8_t last, uint16_t port) {
         return (struct qos_address) { .address = { 127, 0, 0, last }, .port = port, .family = AF_INET };
 }
 
-static void book(struct qos_unit_map *u, unsigned row, uint64_t now, uint64_t nsec) {
+static void record(struct qos_unit_map *u, unsigned row, uint64_t now, uint64_t nsec) {
         window_advance(u, now);
         if (row > 0) {
                 entry_count(entry_get(u, row), QOS_ENTRY_COUNT, 1);
@@ -40,8 +40,8 @@ static void book(struct qos_unit_map *u, unsigned row, uint64_t now, uint64_t ns
         }
 }
 
-static void book_in_unit(struct qos_unit_map *u, unsigned row, uint64_t now, uint64_t nsec) {
-        book(u, row, now, nsec);
+static void record_in_unit(struct qos_unit_map *u, unsigned row, uint64_t now, uint64_t nsec) {
+        record(u, row, now, nsec);
         window_count(u, QOS_COUNTER_COUNT, 1);
         window_add(u, QOS_FIRST_BYTE, nsec, 1);
 }
@@ -168,7 +168,7 @@ static void test_find_others(void) {
  * moment, and the first endpoint as the remainder. */
 static void test_windows(void) {
         enum { N = 4000, ROWS = 4 };
-        static struct { uint64_t at, nsec; unsigned row; } booked[N];
+        static struct { uint64_t at, nsec; unsigned row; } recorded[N];
         uint64_t attached = 1000 * NSEC_PER_SEC + 123 * NSEC_PER_MSEC, now = attached;
         static const uint64_t windows[] = { 2, 3, 5, 6, 7, 10, 0 };
         struct qos_unit_map *u = unit_new_at(attached);
@@ -186,10 +186,10 @@ static void test_windows(void) {
                 int row = entry_find(u, &a, QOS_ENTRY_ENDPOINT);
 
                 check((row == 0) == (k == 0));
-                booked[n].at = now;
-                booked[n].row = k;
-                booked[n].nsec = 300 + rand_r(&seed) % (50 * NSEC_PER_MSEC);
-                book_in_unit(u, row, now, booked[n].nsec);
+                recorded[n].at = now;
+                recorded[n].row = k;
+                recorded[n].nsec = 300 + rand_r(&seed) % (50 * NSEC_PER_MSEC);
+                record_in_unit(u, row, now, recorded[n].nsec);
                 n++;
 
                 if (rand_r(&seed) % 8 != 0)
@@ -200,17 +200,17 @@ static void test_windows(void) {
                         WindowRow first, value;
                         WindowReading reading;
 
-                        check(window_read(books_of(u, attached), at, window, &reading) >= 0);
+                        check(window_read(sources_of(u, attached), at, window, &reading) >= 0);
                         window_get_row(&reading, &first);
                         for (unsigned j = ROWS; j-- > 0;) {
                                 uint64_t count = 0, sum = 0, max = 0;
                                 Distribution d;
 
-                                for (size_t b = n; b > 0 && booked[b - 1].at >= reading.boundary; b--)
-                                        if (booked[b - 1].row == j) {
+                                for (size_t b = n; b > 0 && recorded[b - 1].at >= reading.boundary; b--)
+                                        if (recorded[b - 1].row == j) {
                                                 count++;
-                                                sum += booked[b - 1].nsec;
-                                                max = MAX(max, booked[b - 1].nsec);
+                                                sum += recorded[b - 1].nsec;
+                                                max = MAX(max, recorded[b - 1].nsec);
                                         }
 
                                 a = address_of(1, 80 + j);
@@ -247,7 +247,7 @@ static void test_silence(void) {
         WindowRow r;
 
         for (unsigned i = 0; i < 100; i++)
-                book(u, row, now, 1000);
+                record(u, row, now, 1000);
         check(window_read_row(u, row, now, attached, 2 * NSEC_PER_SEC, &r) >= 0 && samples(&r) == 100);
         now += 3600 * NSEC_PER_SEC;
         for (uint64_t w = 2 * NSEC_PER_SEC; w <= 10 * NSEC_PER_SEC; w += NSEC_PER_SEC)
@@ -257,9 +257,9 @@ static void test_silence(void) {
               r.maximum == 1000);
 
         /* An event of another row */
-        book(u, 0, now, 5000);
+        record(u, 0, now, 5000);
         check(window_read_row(u, row, now, attached, 10 * NSEC_PER_SEC, &r) >= 0 && samples(&r) == 0);
-        book(u, row, now, 5000);
+        record(u, row, now, 5000);
         check(window_read_row(u, row, now, attached, 10 * NSEC_PER_SEC, &r) >= 0 && samples(&r) == 1 &&
               r.maximum == 5000);
         free(u);
@@ -275,8 +275,8 @@ static void test_move(void) {
         WindowRow r;
 
         for (unsigned i = 0; i < 50; i++)
-                book(u, row, start, 3 * NSEC_PER_MSEC);
-        book(u, row, start, 0);
+                record(u, row, start, 3 * NSEC_PER_MSEC);
+        record(u, row, start, 0);
         for (uint64_t age = 0; age < 40 * NSEC_PER_SEC; age += age < 100 * NSEC_PER_MSEC ? NSEC_PER_MSEC :
              370 * NSEC_PER_MSEC) {
                 uint64_t now = start + age;
@@ -387,7 +387,7 @@ static void test_challenge(void) {
                 row = entry_find(u, &a, QOS_ENTRY_PEER);
                 check(row == (int) (QOS_ENTRY_FIRST + i));
                 /* The fourth has the least time */
-                book(u, row, now, (i == 3 ? 10 : 100 + i) * NSEC_PER_MSEC);
+                record(u, row, now, (i == 3 ? 10 : 100 + i) * NSEC_PER_MSEC);
         }
         a = address_of(3, 1);
         least = entry_find(u, &a, QOS_ENTRY_PEER);

@@ -31,7 +31,7 @@ static struct qos_unit_map* unit_new_at(uint64_t now) {
         return u;
 }
 
-static void book(struct qos_unit_map *u, uint64_t now, uint64_t nsec) {
+static void record(struct qos_unit_map *u, uint64_t now, uint64_t nsec) {
         window_advance(u, now);
         window_count(u, QOS_COUNTER_COUNT, 1);
         window_add(u, QOS_FIRST_BYTE, nsec, 1);
@@ -40,7 +40,7 @@ static void book(struct qos_unit_map *u, uint64_t now, uint64_t nsec) {
 static uint64_t count_in(const struct qos_unit_map *u, uint64_t now, uint64_t attached, uint64_t window) {
         WindowReading r;
 
-        check(window_read(books_of(u, attached), now, window, &r) >= 0);
+        check(window_read(sources_of(u, attached), now, window, &r) >= 0);
         check(window_get_count(&r, QOS_LATENCY) == r.cells[QOS_COUNTER_COUNT]);
         return window_get_count(&r, QOS_LATENCY);
 }
@@ -144,10 +144,10 @@ static void test_quantile_error(void) {
                 Distribution d;
 
                 for (unsigned i = 0; i < 10; i++)
-                        book(u, now, (uint64_t) v);
+                        record(u, now, (uint64_t) v);
                 /* A larger sample, so that the maximum does not limit the value of the bin */
-                book(u, now, (uint64_t) v * 2);
-                check(window_read(books_of(u, now), now, WINDOW_TOTAL, &r) >= 0);
+                record(u, now, (uint64_t) v * 2);
+                check(window_read(sources_of(u, now), now, WINDOW_TOTAL, &r) >= 0);
                 window_get_distribution(&r, QOS_LATENCY, 5, &d);
                 check(fabs(d.p50 - floor(v)) <= v * 0.0109 + 1);
                 check(d.max == (uint64_t) v * 2);
@@ -164,8 +164,8 @@ static void test_quantile_rule(void) {
 
         for (unsigned n = 0; n <= 5000; n++) {
                 if (n > 0)
-                        book(u, now, 1000 + n);
-                check(window_read(books_of(u, now), now, WINDOW_TOTAL, &r) >= 0);
+                        record(u, now, 1000 + n);
+                check(window_read(sources_of(u, now), now, WINDOW_TOTAL, &r) >= 0);
                 window_get_distribution(&r, QOS_LATENCY, 5, &d);
                 check(d.count == n);
                 check((d.max == ABSENT) == (n == 0));
@@ -198,8 +198,8 @@ static void test_quantile_rank(void) {
                 Distribution d;
 
                 for (unsigned k = 0; k < 1000; k++)
-                        book(u, now, k < table[i].low ? 1000000 : 100000000);
-                check(window_read(books_of(u, now), now, WINDOW_TOTAL, &r) >= 0);
+                        record(u, now, k < table[i].low ? 1000000 : 100000000);
+                check(window_read(sources_of(u, now), now, WINDOW_TOTAL, &r) >= 0);
                 window_get_distribution(&r, QOS_LATENCY, 5, &d);
                 value = table[i].q == 0.50 ? d.p50 : table[i].q == 0.90 ? d.p90 : d.p99;
                 check(value != ABSENT && (value < 10000000) == table[i].is_low);
@@ -217,12 +217,12 @@ static void test_several(void) {
         window_advance(u, now);
         window_add(u, QOS_SERVICE, 5000000, 16);
         window_add(u, QOS_SERVICE, 1000000, 1);
-        check(window_read(books_of(u, now), now, WINDOW_TOTAL, &r) >= 0);
+        check(window_read(sources_of(u, now), now, WINDOW_TOTAL, &r) >= 0);
         window_get_distribution(&r, QOS_SERVICE, 5, &d);
         check(d.count == 17 && d.mean == (16 * 5000000 + 1000000) / 17 && d.max == 5000000);
 
         window_move_sample(u, QOS_SERVICE, 5000000, 7000000, 16);
-        check(window_read(books_of(u, now), now, WINDOW_TOTAL, &r) >= 0);
+        check(window_read(sources_of(u, now), now, WINDOW_TOTAL, &r) >= 0);
         window_get_distribution(&r, QOS_SERVICE, 5, &d);
         check(d.count == 17 && d.mean == (16 * 7000000 + 1000000) / 17 && d.max == 7000000);
         free(u);
@@ -261,13 +261,13 @@ static void test_quantile_waiting(void) {
 /* Each distribution read by itself equals that of the whole reading. */
 static void check_parts(const struct qos_unit_map *u, uint64_t attached, uint64_t now, uint64_t window,
                         const WindowReading *whole) {
-        const WindowSource book = { u, attached };
+        const WindowSource source = { u, attached };
 
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++) {
                 WindowReading r;
 
                 memset(&r, 0xff, sizeof(r));
-                check(window_read_distribution(&book, now, window, d, &r) >= 0);
+                check(window_read_distribution(&source, now, window, d, &r) >= 0);
                 check(r.boundary == whole->boundary && r.covered == whole->covered);
                 check(memcmp(r.cells + QOS_DISTRIBUTION_FIRST_COUNTER(d),
                              whole->cells + QOS_DISTRIBUTION_FIRST_COUNTER(d),
@@ -328,7 +328,7 @@ static void test_windows(void) {
                                 uint64_t expected = 0;
                                 WindowReading r;
 
-                                check(window_read(books_of(u, attached), now, windows[i], &r) >= 0);
+                                check(window_read(sources_of(u, attached), now, windows[i], &r) >= 0);
                                 check(r.covered == now - r.boundary);
                                 check(r.covered <= windows[i] + windows[i] / 6 ||
                                       windows[i] <= 5 * NSEC_PER_SEC);
@@ -340,14 +340,14 @@ static void test_windows(void) {
                                 check(window_get_count(&r, QOS_LATENCY) == expected);
                                 if (step % 13 == 0) {
                                         check_parts(u, attached, now, windows[i], &r);
-                                        check_some(books_of(u, attached), now, windows[i], &r);
+                                        check_some(sources_of(u, attached), now, windows[i], &r);
                                 }
                         }
                         check(count_in(u, now, attached, WINDOW_TOTAL) == n);
                 }
 
                 if (step % 3 == 0) {
-                        book(u, now, 1000 + step);
+                        record(u, now, 1000 + step);
                         times[n++] = now;
                 }
         }
@@ -360,7 +360,7 @@ static void test_silence(void) {
         struct qos_unit_map *u = unit_new_at(attached);
 
         for (unsigned i = 0; i < 1000; i++)
-                book(u, now + i, 5000);
+                record(u, now + i, 5000);
         check(count_in(u, now + NSEC_PER_SEC / 2, attached, NSEC_PER_SEC) == 1000);
 
         now += 3600 * NSEC_PER_SEC;
@@ -370,7 +370,7 @@ static void test_silence(void) {
         check(count_in(u, now, attached, WINDOW_TOTAL) == 1000);
 
         /* A sample after the silence is the only one in the window */
-        book(u, now, 5000);
+        record(u, now, 5000);
         check(count_in(u, now, attached, 300 * NSEC_PER_SEC) == 1);
         check(count_in(u, now, attached, WINDOW_TOTAL) == 1001);
         free(u);
@@ -384,7 +384,7 @@ static void test_move(void) {
         WindowReading r;
 
         for (unsigned i = 0; i < 100; i++)
-                book(u, start, 50 * NSEC_PER_MSEC);
+                record(u, start, 50 * NSEC_PER_MSEC);
         window_add(u, QOS_FIRST_BYTE, 0, 1);
         window_add(u, QOS_SERVICE, 0, 1);
 
@@ -396,7 +396,7 @@ static void test_move(void) {
                 window_move(u, QOS_ANSWER, last, last - start, now, age);
                 last = now;
 
-                check(window_read(books_of(u, attached), now, WINDOW_TOTAL, &r) >= 0);
+                check(window_read(sources_of(u, attached), now, WINDOW_TOTAL, &r) >= 0);
                 check(window_get_count(&r, QOS_LATENCY) == 101);
                 check(r.sums[QOS_LATENCY] == 100 * 50 * NSEC_PER_MSEC + age);
                 check(r.maxima[QOS_LATENCY] >= age);
@@ -405,7 +405,7 @@ static void test_move(void) {
                 check(window_get_count(&r, QOS_ANSWER) == 1);
 
                 if (age > 2 * NSEC_PER_SEC) {
-                        check(window_read(books_of(u, attached), now, NSEC_PER_SEC, &r) >= 0);
+                        check(window_read(sources_of(u, attached), now, NSEC_PER_SEC, &r) >= 0);
                         check(window_get_count(&r, QOS_LATENCY) == 1);
                         check(window_get_count(&r, QOS_ANSWER) == 1);
                         check(r.sums[QOS_ANSWER] == age);
@@ -437,7 +437,7 @@ static void test_cost(void) {
         }
         check(window_read(&both, now, WINDOW_TOTAL, &r) >= 0);
         check(r.sums[QOS_SUM_COST] == 40000);
-        check(window_read(books_of(inner, attached), now, WINDOW_TOTAL, &r) >= 0);
+        check(window_read(sources_of(inner, attached), now, WINDOW_TOTAL, &r) >= 0);
         check(r.sums[QOS_SUM_COST] == 20000);
         check(window_read(&both, now, 5 * NSEC_PER_SEC, &r) >= 0);
         check(r.sums[QOS_SUM_COST] == (r.covered / (500 * NSEC_PER_MSEC) + 1) * 1000);
@@ -451,7 +451,7 @@ static void test_cost(void) {
 
 /* Counts since a mark at an arbitrary moment are exact. */
 static void test_mark(void) {
-        uint64_t attached = 1000 * NSEC_PER_SEC, now = attached, booked_at;
+        uint64_t attached = 1000 * NSEC_PER_SEC, now = attached, recorded_at;
         struct qos_unit_map *u = unit_new_at(attached);
         static WindowMark mark;
         unsigned seed = 1;
@@ -461,19 +461,19 @@ static void test_mark(void) {
                 uint64_t n = rand_r(&seed) % 50, longest = 0, sum = 0;
 
                 now += rand_r(&seed) % (100 * NSEC_PER_MSEC);
-                window_mark(books_of(u, 0), now, &mark);
-                window_read_since(books_of(u, 0), now, &mark, &r);
+                window_mark(sources_of(u, 0), now, &mark);
+                window_read_since(sources_of(u, 0), now, &mark, &r);
                 check(window_get_count(&r, QOS_LATENCY) == 0 && r.covered == 0);
 
                 for (uint64_t i = 0; i < n; i++) {
                         uint64_t nsec = 300 + rand_r(&seed) % (10 * NSEC_PER_SEC >> round % 24);
 
                         now += rand_r(&seed) % (NSEC_PER_SEC >> round % 10);
-                        book(u, now, nsec);
+                        record(u, now, nsec);
                         longest = MAX(longest, nsec);
                         sum += nsec;
                 }
-                window_read_since(books_of(u, 0), now, &mark, &r);
+                window_read_since(sources_of(u, 0), now, &mark, &r);
                 check(r.cells[QOS_COUNTER_COUNT] == n);
                 check(window_get_count(&r, QOS_LATENCY) == n && window_get_count(&r, QOS_FIRST_BYTE) == n);
                 check(r.sums[QOS_LATENCY] == sum);
@@ -492,23 +492,23 @@ static void test_mark(void) {
         /* A response that was being sent at the mark is counted before it; the distributions have no surplus
          * sample */
         now += NSEC_PER_SEC;
-        booked_at = now;
-        book(u, now, 5000);
+        recorded_at = now;
+        record(u, now, 5000);
         window_add(u, QOS_SERVICE, 0, 1);
-        window_mark(books_of(u, 0), now, &mark);
+        window_mark(sources_of(u, 0), now, &mark);
         for (unsigned i = 0; i < 5; i++) {
                 now += 200 * NSEC_PER_MSEC;
                 window_advance(u, now);
-                window_move(u, QOS_LATENCY, booked_at + i * 200 * NSEC_PER_MSEC,
+                window_move(u, QOS_LATENCY, recorded_at + i * 200 * NSEC_PER_MSEC,
                             5000 + i * 200 * NSEC_PER_MSEC, now, 5000 + (i + 1) * 200 * NSEC_PER_MSEC);
-                window_move(u, QOS_ANSWER, booked_at + i * 200 * NSEC_PER_MSEC, i * 200 * NSEC_PER_MSEC, now,
+                window_move(u, QOS_ANSWER, recorded_at + i * 200 * NSEC_PER_MSEC, i * 200 * NSEC_PER_MSEC, now,
                             (i + 1) * 200 * NSEC_PER_MSEC);
-                window_read_since(books_of(u, 0), now, &mark, &r);
+                window_read_since(sources_of(u, 0), now, &mark, &r);
                 check(r.cells[QOS_COUNTER_COUNT] == 0);
                 check(window_get_count(&r, QOS_LATENCY) == 0 && window_get_count(&r, QOS_ANSWER) == 0);
         }
-        book(u, now, 7000);
-        window_read_since(books_of(u, 0), now, &mark, &r);
+        record(u, now, 7000);
+        window_read_since(sources_of(u, 0), now, &mark, &r);
         check(r.cells[QOS_COUNTER_COUNT] == 1 && window_get_count(&r, QOS_LATENCY) == 1);
         free(u);
 }
@@ -526,9 +526,9 @@ static void test_carry(void) {
         for (unsigned i = 0; i < 5; i++)
                 window_count(u, QOS_COUNTER_RETRANSMITS, 1);
 
-        check(window_read(books_of(u, attached), now, WINDOW_TOTAL, &r) >= 0);
+        check(window_read(sources_of(u, attached), now, WINDOW_TOTAL, &r) >= 0);
         check(r.cells[QOS_COUNTER_RETRANSMITS] == (uint64_t) UINT32_MAX + 4);
-        check(window_read(books_of(u, attached), now, 2 * NSEC_PER_SEC, &r) >= 0);
+        check(window_read(sources_of(u, attached), now, 2 * NSEC_PER_SEC, &r) >= 0);
         check(r.cells[QOS_COUNTER_RETRANSMITS] == 5);
         free(u);
 }
@@ -564,13 +564,13 @@ static void* reader(void *userdata) {
                 WindowReading r;
                 Distribution d;
 
-                check(window_read(books_of(race.unit, *attached), now, WINDOW_TOTAL, &r) >= 0);
+                check(window_read(sources_of(race.unit, *attached), now, WINDOW_TOTAL, &r) >= 0);
                 n = window_get_count(&r, QOS_LATENCY);
                 check(n >= before && n <= (uint64_t) ADDERS * ADDS);
                 before = n;
 
                 /* -EAGAIN is possible here, where a second passes in a millisecond */
-                if (window_read(books_of(race.unit, *attached), now, NSEC_PER_SEC, &r) < 0)
+                if (window_read(sources_of(race.unit, *attached), now, NSEC_PER_SEC, &r) < 0)
                         continue;
                 window_get_distribution(&r, QOS_LATENCY, 5, &d);
                 check(d.count == window_get_count(&r, QOS_LATENCY));
@@ -595,14 +595,14 @@ static void test_threads(void) {
         __atomic_store_n(&race.done, true, __ATOMIC_RELEASE);
         check(pthread_join(r, NULL) == 0);
 
-        check(window_read(books_of(race.unit, attached), race.clock, WINDOW_TOTAL, &reading) >= 0);
+        check(window_read(sources_of(race.unit, attached), race.clock, WINDOW_TOTAL, &reading) >= 0);
         check(window_get_count(&reading, QOS_LATENCY) == (uint64_t) ADDERS * ADDS);
         for (unsigned i = 0; i < ADDS; i++)
                 sum += 1000 + i % 100000;
         check(reading.sums[QOS_LATENCY] == ADDERS * sum);
 
         /* Ten seconds of microseconds have passed: the window and its past have all samples */
-        check(window_read(books_of(race.unit, attached), race.clock, 5 * NSEC_PER_SEC, &reading) >= 0);
+        check(window_read(sources_of(race.unit, attached), race.clock, 5 * NSEC_PER_SEC, &reading) >= 0);
         check(window_get_count(&reading, QOS_LATENCY) >= 4900000);
         free(race.unit);
 }
@@ -614,7 +614,7 @@ static void* waker(void *userdata) {
 
         for (unsigned i = 0; i < WAKES; i++) {
                 pthread_barrier_wait(&both);
-                book(race.unit, now, 1000);
+                record(race.unit, now, 1000);
                 pthread_barrier_wait(&both);
                 now += 20 * NSEC_PER_SEC;
         }
@@ -666,7 +666,7 @@ static void test_young(void) {
         for (uint64_t now = attached; now < 310 * NSEC_PER_SEC; now += 700 * NSEC_PER_MSEC) {
                 struct qos_unit_map *u = unit_new_at(attached);
 
-                book(u, now, 1000);
+                record(u, now, 1000);
                 for (size_t i = 0; i < ELEMENTSOF(windows); i++)
                         check(count_in(u, now, attached, windows[i]) == 1);
                 free(u);
@@ -674,7 +674,7 @@ static void test_young(void) {
 }
 
 /* A unit with several maps, some older than the unit. */
-static void test_books(void) {
+static void test_sources(void) {
         static const uint64_t windows[] = {
                 300 * NSEC_PER_MSEC, NSEC_PER_SEC, 5 * NSEC_PER_SEC, 10 * NSEC_PER_SEC, 60 * NSEC_PER_SEC,
                         300 * NSEC_PER_SEC,
@@ -692,7 +692,7 @@ static void test_books(void) {
 
         /* Samples of the inner unit before the outer one is attached, the largest one among them */
         for (now = start; now < attached; now += 700 * NSEC_PER_MSEC)
-                book(old, now, 5 * NSEC_PER_SEC);
+                record(old, now, 5 * NSEC_PER_SEC);
 
         sources[n_inner++] = (WindowSource) { old, start };
         counter_offset_begin(sources, n_inner, attached, &base);
@@ -716,8 +716,8 @@ static void test_books(void) {
                         marked = total;
                 }
 
-                book(targets[i % 3], now, nsec);
-                book(all, now, nsec);
+                record(targets[i % 3], now, nsec);
+                record(all, now, nsec);
                 total++;
                 /* One of five responses is still being sent when the next request arrives */
                 if (moving)
@@ -736,7 +736,7 @@ static void test_books(void) {
                         continue;
                 for (size_t k = 0; k < ELEMENTSOF(windows); k++) {
                         check(window_read(&w, now, windows[k], &merged) >= 0);
-                        check(window_read(books_of(all, attached), now, windows[k], &one) >= 0);
+                        check(window_read(sources_of(all, attached), now, windows[k], &one) >= 0);
                         check(memcmp(merged.cells, one.cells, sizeof(one.cells)) == 0);
                         check(memcmp(merged.sums, one.sums, sizeof(one.sums)) == 0);
                         check(merged.covered == one.covered && merged.boundary == one.boundary);
@@ -766,7 +766,7 @@ static void test_books(void) {
         w.sources = sources + 1;
         w.n = 2;
         check(window_read(&w, now, WINDOW_TOTAL, &merged) >= 0);
-        check(window_read(books_of(all, attached), now, WINDOW_TOTAL, &one) >= 0);
+        check(window_read(sources_of(all, attached), now, WINDOW_TOTAL, &one) >= 0);
         check(memcmp(merged.cells, one.cells, sizeof(one.cells)) == 0);
         check(memcmp(merged.sums, one.sums, sizeof(one.sums)) == 0);
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
@@ -778,7 +778,7 @@ static void test_books(void) {
         window_base_open(&base, &sources[0]);
         w.sources = sources;
         w.n = 3;
-        book(old, now, 1000);
+        record(old, now, 1000);
         check(window_read(&w, now, WINDOW_TOTAL, &merged) >= 0);
         check(merged.cells[QOS_COUNTER_COUNT] == total + 1);
 
@@ -790,7 +790,7 @@ static void test_books(void) {
 
 /* A connection changes its owner while its response is sent: its sample is recorded in one map and moved in
  * the other. */
-static void test_books_moved(void) {
+static void test_sources_moved(void) {
         uint64_t now = 5000 * NSEC_PER_SEC;
         struct qos_unit_map *a = unit_new_at(now), *b = unit_new_at(now);
         WindowSource sources[] = { { a, now }, { b, now } };
@@ -798,7 +798,7 @@ static void test_books_moved(void) {
         WindowReading r;
         Distribution d;
 
-        book(a, now, 1000);
+        record(a, now, 1000);
         window_advance(b, now + 3 * NSEC_PER_SEC);
         window_move(b, QOS_LATENCY, now, 1000, now + 3 * NSEC_PER_SEC, 3 * NSEC_PER_SEC);
 
@@ -818,7 +818,7 @@ static void test_books_moved(void) {
 }
 
 /* The history of a unit that was attached around another one. */
-static void test_books_steps(void) {
+static void test_sources_steps(void) {
         uint64_t start = 3000 * NSEC_PER_SEC, attached = start + 15 * NSEC_PER_SEC, now = start;
         struct qos_unit_map *old = unit_new_at(start), *own;
         WindowSource sources[2] = { { old, start } };
@@ -828,7 +828,7 @@ static void test_books_steps(void) {
         CounterOffset base;
 
         for (; now < attached; now += 100 * NSEC_PER_MSEC)
-                book(old, now, NSEC_PER_SEC);
+                record(old, now, NSEC_PER_SEC);
         counter_offset_begin(sources, 1, attached, &base);
         w.base = &base;
         own = unit_new_at(attached);
@@ -837,8 +837,8 @@ static void test_books_steps(void) {
         __sync_fetch_and_add(&own->open, 4);
 
         for (; now < start + 60 * NSEC_PER_SEC; now += 100 * NSEC_PER_MSEC) {
-                book(old, now, 1000);
-                book(own, now, 1000);
+                record(old, now, 1000);
+                record(own, now, 1000);
         }
 
         check(window_read_step(&w, 300, &r, &g) == -ENODATA);
@@ -1034,9 +1034,9 @@ int main(void) {
         test_cost();
         test_mark();
         test_young();
-        test_books();
-        test_books_moved();
-        test_books_steps();
+        test_sources();
+        test_sources_moved();
+        test_sources_steps();
         test_threads();
         test_wake();
         return EXIT_SUCCESS;

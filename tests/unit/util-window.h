@@ -4,5 +4,5 @@
 #include "window.h"
 
 /* A unit with nothing but its own map, which is as old as its attach. */
-#define books_of(u, attached) (&(WindowSources) { .sources = &(WindowSource) { u, attached }, .n = 1, \
+#define sources_of(u, attached) (&(WindowSources) { .sources = &(WindowSource) { u, attached }, .n = 1, \
                                                   .attached_at = attached })

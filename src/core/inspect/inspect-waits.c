@@ -37,7 +37,7 @@ static int unit_get_waits_scope(const Unit *u, WaitsScope *ret) {
 /* NULL: the thread belongs to a unit that has reused the slot. */
 static const ContentionSource* scope_get_source(const WaitsScope *a, const struct qos_thread *t) {
         for (size_t i = 0; i < a->sources.n; i++)
-                if (a->sources.sources[i].map->generation == t->book >> THREAD_GENERATION_SHIFT)
+                if (a->sources.sources[i].map->generation == t->map_id >> THREAD_GENERATION_SHIFT)
                         return a->sources.sources + i;
         return NULL;
 }

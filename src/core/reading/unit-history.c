@@ -115,9 +115,9 @@ static void step_fill_requests(Unit *u, const WindowReading *reading, bool newes
         if (snapshot.covered > 0 && snapshot.metrics.requests.client.count != ABSENT) {
                 const ClientRole *client = &snapshot.metrics.requests.client;
 
-                a[HISTORY_ASKED_COVERED] = snapshot.covered;
-                a[HISTORY_ASKED] = client->count;
-                a[HISTORY_ASKED_TIME] = client->latency.mean == ABSENT ? 0 :
+                a[HISTORY_CLIENT_COVERED] = snapshot.covered;
+                a[HISTORY_CLIENT] = client->count;
+                a[HISTORY_CLIENT_TIME] = client->latency.mean == ABSENT ? 0 :
                                         client->latency.mean * client->count;
         }
 }
