@@ -46,7 +46,7 @@ struct {
 } contention_cpus SEC(".maps") __weak;
 
 static __always_inline struct qos_contention_cpu* contention_cpu_find(__u32 slot, __u32 generation,
-                __u32 i) {
+                                                                      __u32 i) {
         struct qos_contention_cpu *s;
         void *map;
 

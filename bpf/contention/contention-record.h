@@ -38,7 +38,7 @@ static inline __attribute__((always_inline)) void state_transition(struct qos_co
 }
 
 static inline __attribute__((always_inline)) void contention_cpu_count(struct qos_contention_cpu *s,
-                __u64 counter) {
+                                                                       __u64 counter) {
         BPF_BOUND(counter, QOS_CONTENTION_CPU_COUNTERS);
         s->counters[counter]++;
 }

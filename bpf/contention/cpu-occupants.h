@@ -24,7 +24,7 @@ struct cpu_occupants {
 
 /* Consecutive tasks of a group are a single turn. */
 static inline __attribute__((always_inline)) void cpu_occupants_push(struct cpu_occupants *t, __u64 group,
-                __u64 now) {
+                                                                     __u64 now) {
         __u64 i = t->newest;
 
         BPF_BOUND(i, TURNS);

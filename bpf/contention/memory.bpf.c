@@ -44,7 +44,7 @@ BPF_STORAGE_MAP(memory_stalls, TASK, struct memory_stall);
  * while the unit was not observed with this probe are not recorded. begun: the thread is new, so that all
  * its faults are known. */
 static __always_inline struct memory_stall* memory_stall_get(struct task_struct *task, __u64 *ret_map_id,
-                bool begun) {
+                                                             bool begun) {
         struct memory_stall *s;
         __u64 map_id;
 

@@ -39,7 +39,7 @@ struct service {
 
 /* Returns the snapshot to fill in if a new run has begun, NULL if it exists already. */
 static inline __attribute__((always_inline)) struct request_cpu_run* request_cpu_begin(struct service *s,
-                __u64 since) {
+                                                                                       __u64 since) {
         __u64 last = (s->runs - 1) % SERVICE_RUNS, i = s->runs % SERVICE_RUNS;
 
         if (s->runs > 0 && s->list[last].since == since)
@@ -62,8 +62,8 @@ static inline __attribute__((always_inline)) void request_cpu_note(struct servic
  * read the request. */
 static inline __attribute__((always_inline)) int request_cpu_finish(struct service *s,
                                                                     const struct request_cpu_run *account,
-                                                                    __u64 at, __u64 now,
-                                                                __u64 n, __u64 *sums) {
+                                                                    __u64 at, __u64 now, __u64 n,
+                                                                    __u64 *sums) {
         const struct request_cpu_run *from;
         __u64 place = SERVICE_NOTES, run;
 

@@ -71,7 +71,7 @@ static __always_inline bool thread_exchange(struct thread *t, struct qos_content
 
 /* Moves a thread to a state. Returns the previous one, or 0 if the thread is not in any contention map. */
 static __always_inline __u32 thread_set(struct thread *t, __u32 state, __u64 now,
-                struct qos_contention_cpu **ret) {
+                                        struct qos_contention_cpu **ret) {
         struct qos_contention_cpu *s;
         __u64 old;
 

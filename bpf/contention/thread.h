@@ -67,7 +67,7 @@ __attribute__((noinline, weak)) int pending_responses_add(struct thread *t, stru
  * enter a sub-window: the sender has done so, and the locks of the scheduler may be held. Responses added by
  * an interrupt meanwhile are not attributed. */
 static __always_inline void pending_responses_settle(struct thread *t, struct service *s,
-                struct pending_responses *a) {
+                                                     struct pending_responses *a) {
         __u32 watched = a->watched, n;
 
         *(volatile __u32*) &a->watched = 0;

@@ -277,7 +277,7 @@ static __always_inline void record_count(struct qos_unit_map *u, __u32 target, _
 }
 
 static __always_inline void record_sum(struct qos_unit_map *u, __u32 target, __u32 sum, __u32 row_sum,
-                __u32 n) {
+                                       __u32 n) {
         BPF_BOUND(row_sum, QOS_ENTRY_SUMS);
         if (target & TARGET_ENTRY)
                 __sync_fetch_and_add(&entry_get(u, target & TARGET_ENTRY)->sums[row_sum], n);

@@ -86,8 +86,8 @@ WINDOW_INLINE void row_add(struct qos_peer_entry *row, __u64 epoch, __u64 nsec, 
 }
 
 /* A sample recorded at recorded_at has grown, as window_move(). */
-WINDOW_INLINE void entry_move_sample(struct qos_peer_entry *row, __u64 recorded_at, __u64 old_nsec, __u64 now,
-                __u64 nsec) {
+WINDOW_INLINE void entry_move_sample(struct qos_peer_entry *row, __u64 recorded_at, __u64 old_nsec,
+                                     __u64 now, __u64 nsec) {
         __u64 from = histogram_coarse_bin(histogram_fine_bin(old_nsec)),
                 to = histogram_coarse_bin(histogram_fine_bin(nsec));
         __u64 step = QOS_LEVEL_EPOCHS(QOS_ENTRY_LEVEL) * QOS_EPOCH_NSEC, subwindow = recorded_at / step;

@@ -282,7 +282,8 @@ PARSER_FUNCTION __u32 h2_find(const struct h2_streams *streams, __u32 id, __u32 
 }
 
 static inline __attribute__((always_inline)) struct h2_stream* h2_place(struct h2_conn *h,
-                struct h2_more *more, __u32 id, __u32 for_id) {
+                                                                        struct h2_more *more, __u32 id,
+                                                                        __u32 for_id) {
         __u64 place = h2_find(&h->streams, id, for_id);
 
         if (place < H2_STREAMS / 2) {
@@ -297,13 +298,14 @@ static inline __attribute__((always_inline)) struct h2_stream* h2_place(struct h
 }
 
 static inline __attribute__((always_inline)) struct h2_stream* h2_stream(struct h2_conn *h,
-                struct h2_more *more, __u32 id) {
+                                                                         struct h2_more *more, __u32 id) {
         return id != 0 ? h2_place(h, more, id, id) : (struct h2_stream*) 0;
 }
 
 /* Opens a stream for a request that began at this time. NULL: no place is free. */
 static inline __attribute__((always_inline)) struct h2_stream* h2_open(struct h2_conn *h,
-                struct h2_more *more, __u32 id, __u64 first_at) {
+                                                                       struct h2_more *more, __u32 id,
+                                                                       __u64 first_at) {
         struct h2_stream *s = h2_place(h, more, 0, id);
 
         if (!s)
@@ -351,7 +353,7 @@ static inline __attribute__((always_inline)) void h2_leave_out(struct h2_conn *h
 
 /* The connection was upgraded from HTTP/1.1: opens the stream of that request. */
 static inline __attribute__((always_inline)) void h2_upgrade(struct h2_conn *h,
-                const struct pipeline_batch *g) {
+                                                             const struct pipeline_batch *g) {
         struct h2_stream *s;
 
         h->settled = H2_UPGRADED;
@@ -486,7 +488,7 @@ static inline __attribute__((always_inline)) int h2_is_time_to_doubt(const struc
 }
 
 static inline __attribute__((always_inline)) void h2_doubt_half(struct h2_conn *h,
-                struct h2_streams *streams, __u64 now) {
+                                                                struct h2_streams *streams, __u64 now) {
         /* The result is kept in memory: the verifier would distinguish a path through the loop for each
          * sum */
         for (__u32 i = 0; i < H2_STREAMS / 2; i++) {
@@ -530,7 +532,8 @@ static inline __attribute__((always_inline)) void h2_stream_respond(struct h2_co
 
 /* A response begins on a stream without a request that was seen. */
 static inline __attribute__((always_inline)) struct h2_stream* h2_open_unseen(struct h2_conn *h,
-                struct h2_more *more, __u32 id) {
+                                                                              struct h2_more *more,
+                                                                              __u32 id) {
         struct h2_stream *s;
 
         if (!(id & 1) || id <= h->missed_from || id >= h->missed_to)

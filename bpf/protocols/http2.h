@@ -214,7 +214,7 @@ PARSER_FUNCTION int h2_response_begin(struct h2_conn *h, struct h2_more *more, s
 }
 
 static inline __attribute__((always_inline)) void h2_go_away_half(struct h2_conn *h,
-                struct h2_streams *streams, __u32 last) {
+                                                                  struct h2_streams *streams, __u32 last) {
         for (__u32 i = 0; i < H2_STREAMS / 2; i++) {
                 struct h2_stream *s = &streams->list[i];
 
@@ -422,7 +422,7 @@ static inline __attribute__((always_inline)) __s32 h2_extra(struct h2_conn *h) {
 /* Updates the gauge of requests in flight. Unread data may be a request. The time is that of any request:
  * iterators search for the oldest. */
 EXCHANGE_INLINE void h2_settle(struct h2_conn *h, struct exchange *x, __u64 now,
-                struct exchange_effect *effect) {
+                               struct exchange_effect *effect) {
         if (h->open > 0)
                 exchange_open(x, x->open_at ?: now, effect);
         else if (x->n_marks > 0 && !(x->flags & EXCHANGE_DONE))
@@ -452,7 +452,7 @@ BPF_SUBPROG int h2_clear(struct h2_conn *h, struct h2_more *more) {
 /* The parser is lost: the connection continues as any other. Open streams are reported as overlaps.
  * Called before h2_clear(). */
 EXCHANGE_INLINE void h2_give_up(const struct h2_conn *h, struct exchange *x,
-                struct exchange_effect *effect) {
+                                struct exchange_effect *effect) {
         if (h->open > 0 || h->settled)
                 exchange_set_unparsed(x, effect);
         effect->overlap = h->open > 0;

@@ -181,7 +181,7 @@ EXCHANGE_INLINE __u32 pipeline_outstanding(const struct pipeline *t) {
 
 /* n requests were read; n is 1 for an excluded one. */
 EXCHANGE_INLINE void pipeline_push(struct pipeline *t, __u32 n, __u64 first_at, __u64 last_at,
-                __u32 parsed) {
+                                   __u32 parsed) {
         struct pipeline_batch *g = pipeline_newest(t);
         __u16 waits = parsed & PARSED_WAITS, excluded = !!(t->flags & PIPELINE_EXCLUDING);
 
@@ -266,7 +266,7 @@ EXCHANGE_INLINE void pipeline_miss(struct pipeline *t, __u64 first_at, __u64 las
 /* The application has read up to this position, parts of which the parser has not seen. first_at, last_at:
  * arrival of these bytes. */
 EXCHANGE_INLINE void pipeline_lose_sync(struct pipeline *t, __u32 position, __u64 first_at, __u64 last_at,
-                __u32 unsent) {
+                                        __u32 unsent) {
         const struct parser fresh = {};
         __u32 n = position - t->in_pos;
 
@@ -305,7 +305,7 @@ EXCHANGE_INLINE void pipeline_push_unseen(struct pipeline *t, __u32 n) {
 /* Whether the parser resumes at this position with these bytes: everything before was read and responded to,
  * nothing is unsent, and they look like the beginning of a request. */
 EXCHANGE_INLINE int pipeline_resumes(struct pipeline *t, __u32 position, __u64 bytes, __u32 length,
-                __u32 unsent) {
+                                     __u32 unsent) {
         const struct parser fresh = {};
 
         if (position != t->in_pos || t->asked > 0 || unsent > 0 ||
@@ -475,7 +475,7 @@ EXCHANGE_INLINE void pipeline_reset(struct pipeline *t) {
 
 /* The connection never was of this protocol, or is not to be parsed any more: it continues as any other. */
 EXCHANGE_INLINE void pipeline_abandon(struct pipeline *t, struct exchange *x,
-                struct exchange_effect *effect) {
+                                      struct exchange_effect *effect) {
         const struct pipeline_batch *g = &t->groups[t->head & (PIPELINE_BATCHES - 1)];
 
         if (t->n_groups > 0) {
@@ -645,7 +645,7 @@ PARSER_FUNCTION __u32 pipeline_match(struct pipeline *t, __u32 begun) {
 /* These take bytes from at to end of the window of the connection, as many as they can, and return their
  * number. */
 PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *t, __u32 at, __u32 end,
-                struct parsed_chunk *piece) {
+                                              struct parsed_chunk *piece) {
         __u32 how, n, meaning, r;
         int before, after;
 
@@ -724,7 +724,7 @@ EXCHANGE_INLINE __u64 pipeline_when(const struct arrival_times *times, __u32 pos
  * that case, and clears it. */
 EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window,
                                              const struct arrival_times *times, __u32 position,
-                                          struct parsed_chunk *piece) {
+                                             struct parsed_chunk *piece) {
         /* Masks in place of branches, which the verifier would follow through all that comes after */
         __u64 last_at, dns = histogram_if_zero(t->protocol ^ PROTOCOL_DNS);
         __u32 single = (histogram_if_zero(times->came_at) | dns) & PROTOCOL_SINGLE;
@@ -774,13 +774,13 @@ EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window,
 /* As above, verified once. */
 PARSER_FUNCTION __u32 pipeline_request_bytes(struct pipeline *t, __u64 window,
                                              const struct arrival_times *times, __u32 position,
-                                          struct parsed_chunk *piece) {
+                                             struct parsed_chunk *piece) {
         return t && times && piece ? pipeline_take_requests(t, window, times, position, piece) : 0;
 }
 
 /* After a chunk that ends at this position. */
 EXCHANGE_INLINE void pipeline_request_chunk(struct pipeline *t, const struct arrival_times *times,
-                __u32 position) {
+                                            __u32 position) {
         if (t->in.state != 0 && t->in.flags & PARSER_ASKED)
                 pipeline_push_more(t, pipeline_when(times, position, 1));
 }
@@ -803,7 +803,7 @@ EXCHANGE_INLINE void pipeline_leave_out(struct pipeline *t) {
 
 /* After the chunk: number of requests with a response now. */
 EXCHANGE_INLINE __u32 pipeline_responses(struct pipeline *t, const struct parsed_chunk *piece,
-                int complete) {
+                                         int complete) {
         const struct parser fresh = {};
 
         if (piece->lost) {

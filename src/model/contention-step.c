@@ -75,7 +75,7 @@ static int source_read_at(const ContentionSource *b, uint64_t n, uint64_t now, C
 }
 
 int contention_read_step(const ContentionSources *sources, uint64_t n, uint64_t now,
-                ContentionReading *ret) {
+                         ContentionReading *ret) {
         uint64_t begin = n * WINDOW_STEP_NSEC, end = begin + WINDOW_STEP_NSEC;
         bool first = begin <= sources->since;
         int r;

@@ -43,7 +43,7 @@ void amounts_keep(uint64_t *amounts, const uint64_t *before) {
         static const struct {
                 HistoryAmount covered, end;
         } groups[] = {
-                { HISTORY_CLIENT_COVERED,   HISTORY_QUOTA_COVERED   },
+                { HISTORY_CLIENT_COVERED,  HISTORY_QUOTA_COVERED   },
                 { HISTORY_QUOTA_COVERED,   HISTORY_CPU_COVERED     },
                 { HISTORY_CPU_COVERED,     HISTORY_BLOCK_COVERED   },
                 { HISTORY_BLOCK_COVERED,   HISTORY_MEMORY_COVERED  },

@@ -98,7 +98,7 @@ static void cells_read(const struct qos_unit_map *u, unsigned first, unsigned en
 
 /* Reads the counters, widened to 64 bit. */
 static void counters_read(const struct qos_unit_map *u, const Parts *parts, uint64_t *cells,
-                uint64_t *sums) {
+                          uint64_t *sums) {
         for (unsigned k = 0; k < parts->n; k++)
                 cells_read(u, parts->parts[k].first, parts->parts[k].end, cells);
         for (unsigned i = 0; i < QOS_SUMS; i++)
@@ -190,7 +190,7 @@ static bool checkpoint_is_still(const struct qos_checkpoint *c, uint64_t first, 
 
 /* -ENOENT: no checkpoint for the boundary. */
 static int checkpoint_read(const struct qos_unit_map *u, unsigned level, uint64_t boundary,
-                Checkpoint *ret) {
+                           Checkpoint *ret) {
         const struct qos_checkpoint *c;
         uint64_t first, last;
 

@@ -129,7 +129,7 @@ void window_classify(uint64_t overlaps, bool incomplete, Requests *requests);
 /* Counters up to now, and what was added to them since. */
 void window_mark(const WindowSources *sources, uint64_t now, WindowMark *ret);
 void window_read_since(const WindowSources *sources, uint64_t now, const WindowMark *mark,
-                WindowReading *ret);
+                       WindowReading *ret);
 
 /* ---- endpoints and peers ----  */
 

@@ -400,7 +400,7 @@ static int top_lost(Top *t, int error) {
 }
 
 static int on_reply(sd_varlink *link, sd_json_variant *parameters, const char *error_id,
-                     sd_varlink_reply_flags_t flags, void *userdata) {
+                    sd_varlink_reply_flags_t flags, void *userdata) {
 
         Top *t = ASSERT_PTR(userdata);
         int r;

@@ -109,16 +109,16 @@ static int unit_property_get_attach_timestamp(sd_bus *bus, const char *path, con
 }
 
 static int unit_property_get_parent_unit(sd_bus *bus, const char *path, const char *interface,
-                                         const char *property,
-                                     sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+                                         const char *property, sd_bus_message *reply, void *userdata,
+                                         sd_bus_error *error) {
         const Unit *outer = unit_find_ancestor(ASSERT_PTR(userdata));
 
         return sd_bus_message_append(reply, "s", outer ? outer->name : "");
 }
 
 static int unit_property_get_descendant_units(sd_bus *bus, const char *path, const char *interface,
-                                              const char *property,
-                                      sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+                                              const char *property, sd_bus_message *reply, void *userdata,
+                                              sd_bus_error *error) {
         const Unit *u = ASSERT_PTR(userdata);
         int r;
 

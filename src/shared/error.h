@@ -54,7 +54,7 @@ void qos_error_done(QosError *e);
 /* Fills in e unless it is NULL. Returns the negative errno of the code, so that callers can return it
  * directly. */
 int qos_error_set(QosError *e, QosErrorCode code, const char *argument, const char *format, ...) _printf_(4,
-                5);
+                                                                                                          5);
 
 const char* qos_error_name(QosErrorCode code);  /* "NoSuchUnit" */
 const char* qos_error_field(QosErrorCode code); /* name of argument in the parameters of the varlink error:

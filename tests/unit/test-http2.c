@@ -62,7 +62,7 @@ static void on_event(struct h2_piece *piece, void *userdata) {
 }
 
 static void feed(struct h2_conn *h, Seen *seen, const Wire *w, size_t piece_size, uint64_t now,
-                bool questions) {
+                 bool questions) {
         struct arrival_times times = { .came_at = now };
 
         for (size_t i = 0, n; i < w->n && !seen->lost; i += n) {

@@ -17,7 +17,7 @@ static struct qos_resource futex(uint64_t address) {
 
 /* As thread_find_row() and thread_end_wait() in bpf/contention/cpu.bpf.c. */
 static void wait_for(struct qos_contention_map *c, const struct qos_resource *r, uint64_t nsec,
-                uint32_t waker) {
+                     uint32_t waker) {
         const struct qos_waker w = { .thread = waker, .tid = waker };
         uint64_t row = resource_find(c, r) & ~(uint64_t) RESOURCE_NEW;
 

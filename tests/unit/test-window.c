@@ -501,8 +501,8 @@ static void test_mark(void) {
                 window_advance(u, now);
                 window_move(u, QOS_LATENCY, recorded_at + i * 200 * NSEC_PER_MSEC,
                             5000 + i * 200 * NSEC_PER_MSEC, now, 5000 + (i + 1) * 200 * NSEC_PER_MSEC);
-                window_move(u, QOS_ANSWER, recorded_at + i * 200 * NSEC_PER_MSEC, i * 200 * NSEC_PER_MSEC, now,
-                            (i + 1) * 200 * NSEC_PER_MSEC);
+                window_move(u, QOS_ANSWER, recorded_at + i * 200 * NSEC_PER_MSEC,
+                            i * 200 * NSEC_PER_MSEC, now, (i + 1) * 200 * NSEC_PER_MSEC);
                 window_read_since(sources_of(u, 0), now, &mark, &r);
                 check(r.cells[QOS_COUNTER_COUNT] == 0);
                 check(window_get_count(&r, QOS_LATENCY) == 0 && window_get_count(&r, QOS_ANSWER) == 0);

@@ -12,8 +12,7 @@
 #include "util.h"
 
 static inline void pipeline_move(struct pipeline *t, const struct parser *p, const char *data, size_t at,
-                                 size_t size, size_t *ret_begin,
-                             size_t *ret_end) {
+                                 size_t size, size_t *ret_begin, size_t *ret_end) {
         static unsigned char left_over;
 
         /* As if something else had been there, each time */
@@ -40,8 +39,8 @@ static inline void pipeline_look_up(struct pipeline *t) {
 
 /* position: of the piece in the stream. */
 static inline void pipeline_feed_questions(struct pipeline *t, struct parsed_chunk *piece, const char *data,
-                                           size_t size,
-                                       const struct arrival_times *times, uint32_t position) {
+                                           size_t size, const struct arrival_times *times,
+                                           uint32_t position) {
         size_t begin = 0, end = 0;
 
         for (size_t i = 0; !piece->lost; ) {
@@ -89,7 +88,7 @@ static inline void pipeline_feed_answers(struct pipeline *t, struct parsed_chunk
 
 /* Ends the requests with a response that begins in this piece; returns their number. */
 static inline uint32_t pipeline_take_answers(struct pipeline *t, const struct parsed_chunk *piece,
-                bool complete) {
+                                             bool complete) {
         uint32_t n = pipeline_responses(t, piece, complete), taken, sum = 0;
         struct pipeline_batch g;
 

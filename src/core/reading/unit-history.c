@@ -118,7 +118,7 @@ static void step_fill_requests(Unit *u, const WindowReading *reading, bool newes
                 a[HISTORY_CLIENT_COVERED] = snapshot.covered;
                 a[HISTORY_CLIENT] = client->count;
                 a[HISTORY_CLIENT_TIME] = client->latency.mean == ABSENT ? 0 :
-                                        client->latency.mean * client->count;
+                                         client->latency.mean * client->count;
         }
 }
 

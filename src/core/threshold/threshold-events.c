@@ -75,7 +75,7 @@ static void threshold_notify(Threshold *a, uint64_t suppressed, const ThresholdS
 /* Emits an event if the state differs from the one last reported, and the rate limit permits. Returns true
  * if it did. */
 bool threshold_notify_if_changed(Threshold *a, ThresholdState previous, uint64_t now,
-                const ThresholdSample *l) {
+                                 const ThresholdSample *l) {
         bool changed = a->machine.state != previous, waited = previous != a->reported,
                 news = a->machine.state != a->reported;
         ThresholdMonitor *thresholds = a->unit->manager->thresholds;

@@ -35,7 +35,7 @@ void threshold_monitor_save(ThresholdMonitor *thresholds);
 
 /* threshold-events.c */
 bool threshold_notify_if_changed(Threshold *a, ThresholdState previous, uint64_t now,
-                const ThresholdSample *l);
+                                 const ThresholdSample *l);
 void threshold_monitor_end_round(ThresholdMonitor *thresholds);
 
 /* threshold-set.c */

@@ -220,7 +220,7 @@ size_t unit_get_state_share_changes(Unit *u, uint64_t now, uint64_t window,
 
 /* Value of the metric restricted by the rule's selector. */
 static double sample_get_value(Unit *u, const ThresholdSample *l, const ThresholdRule *rule,
-                uint64_t *ret_samples) {
+                               uint64_t *ret_samples) {
         const Metrics *values = &l->metrics;
         Metrics of_row;
         Selector s;
