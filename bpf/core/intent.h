@@ -12,7 +12,9 @@
  * request that is older than the wait, or as old. In an event loop a timer may end a request, or a thread of
  * its own, in the very run in which another one was read. That is rare, unless the loop reads requests all
  * the time: one such case is a proof only if nothing else was read for some time before it. Several in
- * succession are one, too. Pure: compiled for BPF and for the unit tests. */
+ * succession are one, too. Pure: compiled for BPF and for the unit tests.
+ *
+ * The lowest bit of the time of a read says that the server sends events on that connection. */
 
 #include "unit-map.h"
 
@@ -70,6 +72,11 @@ INTENT_INLINE void intent_read(struct intent_run *r, const struct intent_run *no
         r->last_at = *unit_at = now->begun_at;
 }
 
+/* The time of a read. */
+INTENT_INLINE __u64 intent_mark(__u64 now, int pushed) {
+        return (now & ~1ULL) | (pushed & 1);
+}
+
 /* Whether a thread sends now what it has read after that time, and in this run: an event loop that forwards
  * what others have sent. */
 INTENT_INLINE int intent_is_forwarded(const struct intent_run *r, const struct intent_run *now,
@@ -88,6 +95,22 @@ INTENT_INLINE enum intent intent_of_run(const struct intent_run *r, const struct
                 return INTENT_NONE;
         return r->preempted == now->preempted && r->begun_at - r->before_at >= INTENT_SILENCE_NSEC ?
                INTENT_SHOWN : INTENT_LIKELY;
+}
+
+/* What a thread sends now on a connection without a parser, to what it has read from there at that time. */
+enum intent_cause {
+        INTENT_OWN,             /* it responds */
+        INTENT_FORWARDED,       /* it forwards what it has read from another connection since */
+        INTENT_AWAITED,         /* the same, and the first data has waited for that by intent */
+};
+
+/* What is read from a connection with events is a reaction to one: what it sets off is a response. */
+INTENT_INLINE enum intent_cause intent_cause(const struct intent_run *r, const struct intent_run *now,
+                                             __u64 read_at) {
+        if (!intent_is_forwarded(r, now, read_at))
+                return INTENT_OWN;
+        return now->begun_at - read_at >= INTENT_WAIT_MIN_NSEC && !(r->last_at & 1) &&
+               intent_of_run(r, now, read_at) == INTENT_SHOWN ? INTENT_AWAITED : INTENT_FORWARDED;
 }
 
 /* A wait has ended with an event. */

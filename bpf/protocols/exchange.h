@@ -97,6 +97,8 @@ enum exchange_flag {
         EXCHANGE_UNPARSED   = 1 << 21,  /* requests cannot be distinguished: they only count as overlaps */
         EXCHANGE_PUSHED     = 1 << 22,  /* the server has sent an event: what the client sends may be a
                                          * reaction to one, and no request */
+        EXCHANGE_AWAITED    = 1 << 23,  /* and that was a response for which the client has waited: it is no
+                                         * event if what the client sends next gets a response of its own */
 };
 
 struct exchange {
@@ -595,11 +597,38 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
                 exchange_shut(x, effect);
 }
 
-/* Whether data being sent is a further event, and no response, if something else than the request has set it
- * off. */
-EXCHANGE_INLINE int exchange_may_push(const struct exchange *x) {
-        return x->flags & EXCHANGE_PUSHED &&
-                (x->state == EXCHANGE_ASKED || (x->state == EXCHANGE_ANSWERING && x->open_at == 0));
+/* Whether data being sent may be an event, and no response, if something else than the request has set it
+ * off. waited: the client has been waiting for so long that it may wait by intent. */
+EXCHANGE_INLINE int exchange_may_push(const struct exchange *x, int waited) {
+        if (!(x->flags & EXCHANGE_PUSHED))
+                return waited && x->state == EXCHANGE_ASKED && !(x->flags & EXCHANGE_UNPARSED);
+        return x->state == EXCHANGE_ASKED || (x->state == EXCHANGE_ANSWERING && x->open_at == 0);
+}
+
+enum exchange_push {
+        EXCHANGE_PUSH_NONE,     /* a response */
+        EXCHANGE_PUSH_EVENT,
+        EXCHANGE_PUSH_FIRST,    /* the response to a request that has waited by intent, as a subscription, or
+                                 * a worker that requests work: which of them, the next data shows */
+};
+
+/* Whether it is one. forwarded: something else has set it off. awaited: the client has waited for that by
+ * intent. */
+EXCHANGE_INLINE enum exchange_push exchange_is_pushed(struct exchange *x, int forwarded, int awaited) {
+        if (!(x->flags & EXCHANGE_PUSHED)) {
+                if (!awaited)
+                        return EXCHANGE_PUSH_NONE;
+                x->flags |= EXCHANGE_PUSHED | EXCHANGE_AWAITED;
+                return EXCHANGE_PUSH_FIRST;
+        }
+        if (x->flags & EXCHANGE_AWAITED && x->state == EXCHANGE_ASKED)
+                x->flags &= forwarded ? ~EXCHANGE_AWAITED : ~(EXCHANGE_PUSHED | EXCHANGE_AWAITED);
+        return forwarded ? EXCHANGE_PUSH_EVENT : EXCHANGE_PUSH_NONE;
+}
+
+/* Whether what has been read was sent in reaction to an event, as far as is known. */
+EXCHANGE_INLINE int exchange_is_reaction(const struct exchange *x) {
+        return x->flags & EXCHANGE_PUSHED && x->state == EXCHANGE_ASKED && x->n_marks == 0;
 }
 
 /* It is. What the client has sent since the last one expects no response. */

@@ -372,8 +372,8 @@ static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
         } else {
                 t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&pipelines, sk, 0, 0) : 0;
                 intended = 0;
-                if (t && !fin_received(sk->__sk_common.skc_state))
-                        intended = pipeline_intends(u, t, c, o.now);
+                if (!fin_received(sk->__sk_common.skc_state))
+                        intended = t ? pipeline_intends(u, t, c, o.now) : exchange_is_reaction(&c->x);
                 if (intended > 0) {
                         u->intending += intended;
                         return 0;

@@ -76,7 +76,7 @@ static __attribute__((noinline)) int server_read(struct sock *sk, struct conn *c
 
         if (!sk || !c || !u)
                 return 0;
-        now = bpf_ktime_get_ns();
+        now = intent_mark(bpf_ktime_get_ns(), c->x.flags / EXCHANGE_PUSHED);
         if (c->x.flags & EXCHANGE_PARSED)
                 t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
         else if (c->x.flags & EXCHANGE_TLS) {
@@ -273,43 +273,53 @@ static __attribute__((noinline)) int established_missed(struct conn *c, struct q
         return zero();
 }
 
-/* Whether the current thread sends what something has set off that it has read since then, in the same run,
- * as an event loop does that forwards messages. */
-__attribute__((noinline, weak)) int transmit_is_forwarded(__u64 read_at, __u64 now) {
+/* What sets off that the current thread sends data now. */
+__attribute__((noinline, weak)) int transmit_get_cause(__u64 read_at, __u64 now) {
         struct pending_responses *a;
         struct intent_run run;
         __u32 zero = 0;
 
         a = bpf_map_lookup_elem(&answers, &zero);
         if (!a)
-                return 0;
+                return INTENT_OWN;
         task_get_run(bpf_get_current_task_btf(), now, &run);
-        return intent_is_forwarded(&a->run, &run, read_at);
+        return intent_cause(&a->run, &run, read_at);
 }
 
-/* Data is sent on a connection that has events. Returns 1 if it is one, which is no response then. position:
- * its end in the upper half, snd_nxt in the lower one. */
+/* Data is sent on a connection without a parser that has events, or may have. Returns 1 if it is one, which
+ * is no response then. position: its end in the upper half, snd_nxt in the lower one. */
 static __attribute__((noinline)) int transmit_event(struct conn *c, struct qos_unit_map *u, __u64 position,
                                                     __u64 now) {
         struct exchange_effect effect = {};
+        struct pipeline_batch waited = {};
+        enum exchange_push pushed;
         struct attribution p;
         __u32 bytes;
+        int cause;
 
-        if (!c || !u || c->x.flags & (EXCHANGE_PARSED | EXCHANGE_TLS | EXCHANGE_H2) ||
-            !exchange_may_push(&c->x) || !transmit_is_forwarded(c->x.read_at, now))
+        if (!c || !u || c->x.flags & (EXCHANGE_PARSED | EXCHANGE_TLS | EXCHANGE_H2 | EXCHANGE_UNREAD) ||
+            !exchange_may_push(&c->x, now - c->x.read_at >= INTENT_WAIT_MIN_NSEC))
                 return 0;
+        cause = transmit_get_cause(c->x.read_at, now);
         bpf_spin_lock(&c->lock);
-        bytes = exchange_leave(&c->x, position >> 32, position);
+        waited.first_at = c->x.first_at;
+        waited.read_at = c->x.read_at;
+        pushed = exchange_is_pushed(&c->x, cause != INTENT_OWN, cause == INTENT_AWAITED);
+        bytes = pushed != EXCHANGE_PUSH_NONE ? exchange_leave(&c->x, position >> 32, position) : 0;
         if (bytes > 0)
                 exchange_push(&c->x, bytes, &effect);
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
+        if (pushed == EXCHANGE_PUSH_NONE)
+                return 0;
         u = attribution_resolve(u, &p);
         if (!u)
                 return 1;
         window_advance(u, now);
         record_sum(u, p.target, exchange_sum(&c->x, QOS_SUM_BYTES_OUT), QOS_ENTRY_SUM_BYTES_OUT, bytes);
         record_effect(u, p.target, &effect);
+        if (pushed == EXCHANGE_PUSH_FIRST && bytes > 0)
+                transmit_record_intended(u, &waited, 1, now, p.target);
         return 1;
 }
 
@@ -435,7 +445,7 @@ static __always_inline int packet_transmit(struct __sk_buff *skb, struct overhea
                 tls_receive_unseen(skb, (struct sock*) sk, c, (__u64) segment.offset << 32 | copied,
                                    &effect);
 
-        if (c->x.flags & EXCHANGE_PUSHED &&
+        if (exchange_may_push(&c->x, d.now - c->x.read_at >= INTENT_WAIT_MIN_NSEC) &&
             transmit_event(c, u, (__u64) (segment.seq + segment.len) << 32 | snd_nxt, d.now))
                 return 1;
 

@@ -82,7 +82,7 @@ static void test_push(void) {
 
         arrive(&x, &t, 1000, 0, in, 0);
         reads(&x, &t, 1001, in);
-        check(!exchange_may_push(&x));
+        check(!exchange_may_push(&x, 0));
         depart(&x, &t, now, 0, out, out);
         now += EXCHANGE_SILENCE_NSEC;
         depart(&x, &t, now, out, out + 5, out + 5);
@@ -94,7 +94,7 @@ static void test_push(void) {
 
                 arrive(&x, &t, now + 100, in, in + 10, in);
                 reads(&x, &t, now + 200, in + 10);
-                check(exchange_may_push(&x));
+                check(exchange_may_push(&x, 0));
                 now += i % 2 ? 300 : 2 * EXCHANGE_SILENCE_NSEC;
                 exchange_push(&x, exchange_leave(&x, OUT + out + 5, OUT + out), &e);
                 account(&t, &e);
@@ -118,7 +118,7 @@ static void test_push(void) {
         check(t.begun == 2 && t.in_flight == 0 && t.overlaps == 0);
 
         /* Right behind a response */
-        check(exchange_may_push(&x));
+        check(exchange_may_push(&x, 0));
         for (unsigned i = 0; i < 2; i++) {
                 struct exchange_effect e = {};
 
@@ -126,6 +126,37 @@ static void test_push(void) {
                 account(&t, &e);
         }
         check(t.begun == 2 && t.grown == 0 && t.in_flight == 0);
+}
+
+/* A client has waited by intent for the first data. What sets off the next data shows whether the server
+ * sends events. */
+static void test_awaited(void) {
+        for (int reacts = 0; reacts < 2; reacts++) {
+                struct exchange_effect e = {};
+                struct exchange x = exchange_new();
+                Totals t = {};
+
+                arrive(&x, &t, 1000, 0, 10, 0);
+                reads(&x, &t, 1001, 10);
+                check(!exchange_may_push(&x, 0) && exchange_may_push(&x, 1) && !exchange_is_reaction(&x));
+                check(exchange_is_pushed(&x, 1, 0) == EXCHANGE_PUSH_NONE);
+                check(exchange_is_pushed(&x, 1, 1) == EXCHANGE_PUSH_FIRST);
+                exchange_push(&x, exchange_leave(&x, OUT + 5, OUT), &e);
+                account(&t, &e);
+                check(t.begun == 0 && t.in_flight == 0);
+
+                arrive(&x, &t, 2000, 10, 20, 10);
+                reads(&x, &t, 2001, 20);
+                check(exchange_may_push(&x, 0) && exchange_is_reaction(&x));
+                check(exchange_is_pushed(&x, reacts, 0) ==
+                      (reacts ? EXCHANGE_PUSH_EVENT : EXCHANGE_PUSH_NONE));
+                check(exchange_is_reaction(&x) == reacts);
+
+                /* It stays so, also after a response of its own */
+                check(exchange_may_push(&x, 0) == reacts);
+                exchange_is_pushed(&x, 0, 0);
+                check(exchange_may_push(&x, 0) == reacts);
+        }
 }
 
 static void test_keep_alive(void) {
@@ -1220,6 +1251,7 @@ int main(void) {
         test_unknown();
         test_silence();
         test_push();
+        test_awaited();
         test_keep_alive();
         test_segments();
         test_retransmissions();

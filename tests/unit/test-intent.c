@@ -73,6 +73,28 @@ static void test_forwarded(void) {
         check(!intent_is_forwarded(&r, &at, 10 * SEC));
 }
 
+/* What sets off data sent at "now", to what was read at 10 s: another read at "other". */
+static enum intent_cause cause_when(int pushed, uint64_t other, uint64_t now) {
+        struct intent_run r = {}, at = run_at(1, 0, intent_mark(10 * SEC, 0));
+        __u64 unit_at = 0;
+
+        intent_read(&r, &at, &unit_at);
+        at = run_at(1, 7, intent_mark(other, pushed));
+        intent_read(&r, &at, &unit_at);
+        at = run_at(1, 7, now);
+        return intent_cause(&r, &at, intent_mark(10 * SEC, 0));
+}
+
+static void test_cause(void) {
+        check(intent_mark(11, 0) == 10 && intent_mark(11, 1) == 11 && intent_mark(10, 3) == 11);
+        check(cause_when(0, 12 * SEC, 12 * SEC + MSEC) == INTENT_AWAITED);
+        /* A reaction to an event: it is the response to a request of another client */
+        check(cause_when(1, 12 * SEC, 12 * SEC + MSEC) == INTENT_FORWARDED);
+        check(cause_when(0, 10 * SEC + 98 * MSEC, 10 * SEC + 99 * MSEC) == INTENT_FORWARDED);
+        check(cause_when(0, 11 * SEC, 12 * SEC) == INTENT_FORWARDED);
+        check(cause_when(0, 10 * SEC, 12 * SEC) == INTENT_OWN);
+}
+
 static void test_park(void) {
         struct intent_park p = {};
 
@@ -137,6 +159,7 @@ static void test_history(void) {
 int main(void) {
         test_run();
         test_forwarded();
+        test_cause();
         test_park();
         test_history();
         return EXIT_SUCCESS;
