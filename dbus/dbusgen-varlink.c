@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The varlink types of a snapshot. Names, order and types of the fields are those of the metrics, which
- * metric-types.xml groups into objects. */
+/* The varlink types of a snapshot, and the tables that its records are written to JSON by. Names, order and
+ * types of the fields are those of the metrics, which metric-types.xml groups into objects. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -263,15 +263,19 @@ static void verify_objects(void) {
 
 /* ---- records and enumerations ------------------------------------------------------------------------- */
 
-/* Those of all metrics that are parts of a struct, by org.qosd1.Field. */
-static void print_struct_fields(xmlNode *n, const char *field) {
+/* Whether the org.qosd1.Field of a metric is a part of a struct. */
+static bool field_is_in(const Metric *m, const char *field) {
+        const char *of = annotation(m->property, ANNOTATION_FIELD);
         size_t length = strlen(field);
+
+        return strncmp(of, field, length) == 0 && of[length] == '.';
+}
+
+static void print_struct_fields(xmlNode *n, const char *field) {
         bool some = false;
 
         for (Metric *m = metrics; m < metrics + n_metrics; m++) {
-                const char *of = annotation(m->property, ANNOTATION_FIELD);
-
-                if (strncmp(of, field, length) != 0 || of[length] != '.')
+                if (!field_is_in(m, field))
                         continue;
                 some = true;
                 print_metric_comment(m->property);
@@ -365,4 +369,89 @@ void print_varlink(const char *types_path, char **paths, int n_paths) {
                 object_walk(find_object(e, attribute(e, "of")), print_value, NULL);
                 puts(");\n");
         }
+}
+
+/* ---- tables of records -------------------------------------------------------------------------------- */
+
+/* field: of the record's struct; NULL: that of the metric */
+static void print_record_metric(xmlNode *record, xmlNode *n, const Metric *m, const char *field) {
+        const char *of = attribute(record, "of"), *type = attribute(m->property, "type");
+        size_t length = strlen(of);
+
+        if (strncmp(m->name, of, length) != 0 || m->name[length] != '.')
+                fail(n, "The metric '%s' is not in '%s'", m->name, of);
+        if (!field) {
+                field = annotation(m->property, ANNOTATION_FIELD);
+                if (strncmp(field, of, length) != 0 || field[length] != '.')
+                        fail(n, "The field '%s' is not in '%s'", field, of);
+                field += length + 1;
+        }
+        printf("        { .name = \"%s\", .offset = FIELD_OFFSET(%s, %s, %s), .type = %s },\n",
+               m->name + length + 1, attribute(record, "struct"), field, field_type(m->property),
+               streq(type, "t") ? "METRIC_INTEGER" : streq(type, "d") ? "METRIC_REAL" : "METRIC_QUALITY");
+}
+
+static bool word_is_in(const char *words, const char *word, size_t length) {
+        for (const char *p = words; p && *p; p += strspn(p, " ")) {
+                size_t n = strcspn(p, " ");
+
+                if (n == length && strncmp(p, word, n) == 0)
+                        return true;
+                p += n;
+        }
+
+        return false;
+}
+
+/* Metrics of an object, or those of its members that the record has. */
+static void print_record_object(xmlNode *record, xmlNode *n) {
+        const char *path = attribute(n, "name"), *field = attribute_or_null(n, "field"),
+                   *members = attribute_or_null(n, "members");
+        size_t length = strlen(path);
+        bool some = false;
+
+        for (const Metric *m = metrics; m < metrics + n_metrics; m++) {
+                const char *key = m->name + length + 1;
+                char inner[NAME_SIZE];
+
+                if (strncmp(m->name, path, length) != 0 || m->name[length] != '.' ||
+                    (members && !word_is_in(members, key, strcspn(key, "."))))
+                        continue;
+                some = true;
+                if (field)
+                        snprintf(inner, sizeof(inner), "%s.%s", field,
+                                 strrchr(annotation(m->property, ANNOTATION_FIELD), '.') + 1);
+                print_record_metric(record, n, m, field ? inner : NULL);
+        }
+        if (!some)
+                fail(n, "There are no metrics in '%s'", path);
+}
+
+static void print_record_table(xmlNode *record) {
+        const char *name = attribute(record, "name");
+
+        printf("static const Metric %s_metrics[] = {\n", snake_case(record, name));
+        for (xmlNode *n = xmlFirstElementChild(record); n; n = xmlNextElementSibling(n))
+                if (node_is(n, "metric"))
+                        print_record_metric(record, n, find_metric(n, attribute(n, "name")),
+                                            attribute_or_null(n, "field"));
+                else if (node_is(n, "object"))
+                        print_record_object(record, n);
+                else if (node_is(n, "metrics"))
+                        for (const Metric *m = metrics; m < metrics + n_metrics; m++)
+                                if (field_is_in(m, attribute(n, "field")))
+                                        print_record_metric(record, n, m, NULL);
+        puts("};\n");
+}
+
+void print_records(const char *types_path, char **paths, int n_paths) {
+        metrics_load(paths, n_paths);
+        types = document_load(types_path);
+
+        puts("/* Generated by dbusgen from metric-types.xml and the interfaces that show a reading. */\n"
+             "#pragma once\n");
+        print_field_offset();
+
+        FOREACH_ELEMENT(r, "record")
+                print_record_table(r);
 }

@@ -6,6 +6,7 @@
  *     dbusgen vtable XML           the sd-bus vtable of the interface
  *     dbusgen metrics XML...       the metric table, for src/model/metric.c
  *     dbusgen varlink TYPES XML... the varlink types of a snapshot, for src/server/varlink-idl-snapshot.c
+ *     dbusgen records TYPES XML... the metrics of its records, for src/model/snapshot-json.c
  *     dbusgen man PAGE XML...      a manual page: replaces the line @INTERFACE@ by the members of the
  *                                  interface
  *
@@ -133,7 +134,7 @@ static const char* interface_word(xmlNode *interface) {
 }
 
 /* "NUnits" → "n_units", "InvocationID" → "invocation_id" */
-static const char* snake_case(xmlNode *n, const char *name) {
+const char* snake_case(const xmlNode *n, const char *name) {
         static char buffer[NAME_SIZE];
         size_t k = 0;
 
@@ -218,8 +219,7 @@ static void print_property_flags(xmlNode *n) {
                 fputc('0', stdout);
 }
 
-/* C type of the field for a property of this D-Bus type. */
-static const char* field_type(xmlNode *n) {
+const char* field_type(xmlNode *n) {
         const char *type = attribute(n, "type");
 
         if (streq(type, "t"))
@@ -296,8 +296,7 @@ static void print_prototypes(xmlNode *interface) {
         }
 }
 
-/* An offset that fails to compile if the types of field and property differ. */
-static void print_field_offset(void) {
+void print_field_offset(void) {
         puts("#ifndef FIELD_OFFSET\n"
              "#define FIELD_OFFSET(s, field, type) \\\n"
              "        (offsetof(s, field) + 0 * sizeof(char[__builtin_types_compatible_p(__typeof__(((s*) "
@@ -644,6 +643,8 @@ int main(int argc, char **argv) {
                 print_metrics(argv + 2, argc - 2);
         else if (argc >= 4 && streq(argv[1], "varlink"))
                 print_varlink(argv[2], argv + 3, argc - 3);
+        else if (argc >= 4 && streq(argv[1], "records"))
+                print_records(argv[2], argv + 3, argc - 3);
         else if (argc == 4 && streq(argv[1], "interface")) {
                 if (print_interface(argv[2], argv[3]) != EXIT_SUCCESS)
                         return EXIT_FAILURE;

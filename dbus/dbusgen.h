@@ -55,8 +55,18 @@ xmlNode* interface_load(const char *path);
  * the bus of the service manager. n: see fail(). */
 void format_property_name(const xmlNode *n, const char *metric, char ret[static NAME_SIZE]);
 
+/* "InvocationID" as "invocation_id", valid until the next call. n: see fail(). */
+const char* snake_case(const xmlNode *n, const char *name);
+
+/* C type of the field for a property of this D-Bus type. */
+const char* field_type(xmlNode *n);
+
 /* Prints a string literal of C. */
 void print_string(const char *s);
 
+/* Prints FIELD_OFFSET(), an offset that fails to compile if the types of field and property differ. */
+void print_field_offset(void);
+
 int print_interface(const char *types_path, const char *path);
 void print_varlink(const char *types_path, char **paths, int n_paths);
+void print_records(const char *types_path, char **paths, int n_paths);

@@ -67,11 +67,11 @@ void metrics_set_absent(Metrics *m) {
                 metric_set_absent(i, m);
 }
 
-static const void* metric_field(const Metric *metric, const Metrics *values) {
+static const void* metric_field(const Metric *metric, const void *values) {
         return (const char*) values + metric->offset;
 }
 
-bool metric_get_integer(const Metric *metric, const Metrics *values, uint64_t *ret) {
+bool metric_get_integer(const Metric *metric, const void *values, uint64_t *ret) {
         uint64_t v;
 
         assert(metric->type == METRIC_INTEGER);
@@ -83,7 +83,7 @@ bool metric_get_integer(const Metric *metric, const Metrics *values, uint64_t *r
         return true;
 }
 
-bool metric_get_real(const Metric *metric, const Metrics *values, double *ret) {
+bool metric_get_real(const Metric *metric, const void *values, double *ret) {
         double v;
 
         assert(metric->type == METRIC_REAL);
@@ -95,7 +95,7 @@ bool metric_get_real(const Metric *metric, const Metrics *values, double *ret) {
         return true;
 }
 
-bool metric_is_present(const Metric *metric, const Metrics *values) {
+bool metric_is_present(const Metric *metric, const void *values) {
         const char *s;
         uint64_t u;
         double d;
@@ -105,7 +105,7 @@ bool metric_is_present(const Metric *metric, const Metrics *values) {
                                                 metric_get_string(metric, values, &s);
 }
 
-bool metric_get_string(const Metric *metric, const Metrics *values, const char **ret) {
+bool metric_get_string(const Metric *metric, const void *values, const char **ret) {
         const char *v;
 
         assert(metric->type == METRIC_QUALITY);

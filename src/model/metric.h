@@ -41,14 +41,15 @@ const Metric* metric_find(const char *name);
 /* Returns the metric with the most similar name, or NULL if none is similar. */
 const Metric* metric_suggest(const char *name);
 
-/* Whether the metric has a value. */
-bool metric_is_present(const Metric *metric, const Metrics *values);
+/* Whether the metric has a value. values, here and below: the struct with its field, which is Metrics, or
+ * for a metric of a record the struct of that. */
+bool metric_is_present(const Metric *metric, const void *values);
 
 /* Sets one or all metrics to absent. */
 void metric_set_absent(const Metric *metric, Metrics *values);
 void metrics_set_absent(Metrics *m);
 
 /* Reads one metric; false if absent. */
-bool metric_get_integer(const Metric *metric, const Metrics *values, uint64_t *ret);
-bool metric_get_real(const Metric *metric, const Metrics *values, double *ret);
-bool metric_get_string(const Metric *metric, const Metrics *values, const char **ret);
+bool metric_get_integer(const Metric *metric, const void *values, uint64_t *ret);
+bool metric_get_real(const Metric *metric, const void *values, double *ret);
+bool metric_get_string(const Metric *metric, const void *values, const char **ret);

@@ -6,51 +6,22 @@
 #include "peers.h"
 #include "snapshot-json.h"
 
-int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant **ret) {
-        const char *s;
-        uint64_t u;
-        double d;
-        int r;
+#include "record-tables.h"
 
-        switch (metric->type) {
-
-        case METRIC_INTEGER:
-                if (!metric_get_integer(metric, values, &u))
-                        return 0;
-                r = sd_json_variant_new_unsigned(ret, u);
-                break;
-
-        case METRIC_REAL:
-                if (!metric_get_real(metric, values, &d))
-                        return 0;
-                r = sd_json_variant_new_real(ret, d);
-                break;
-
-        case METRIC_QUALITY:
-                if (!metric_get_string(metric, values, &s))
-                        return 0;
-                r = sd_json_variant_new_string(ret, s);
-                break;
-
-        default:
-                abort();
-        }
-
-        return r < 0 ? r : 1;
-}
-
-/* Further values in an object of metrics. */
-typedef struct Rows {
-        const UnitIdentity *unit;
+/* Metrics that become a tree: "a.b" goes into the object "a" as "b". Those of an object stand together. */
+typedef struct MetricTree {
+        const Metric *table;
+        size_t n;
+        const void *values;             /* the struct with their fields */
+        /* Of a snapshot, whose objects have arrays of records; NULL: of anything else */
         const Snapshot *snapshot;
-        bool peers;             /* whether the client may see these, and paths */
-} Rows;
+        const UnitIdentity *unit;
+        bool peers;                     /* whether the client may see these, and paths */
+} MetricTree;
 
-static void add_rows(JsonWriter *w, const Rows *rows, bool peers);
-static void add_devices(JsonWriter *w, const Snapshot *s);
-static void add_mounts(JsonWriter *w, const Snapshot *s);
+static void add_records(JsonWriter *w, const MetricTree *t, const char *object, size_t length);
 
-static void add_metric(JsonWriter *w, const char *key, const Metric *metric, const Metrics *values) {
+static void add_metric(JsonWriter *w, const char *key, const Metric *metric, const void *values) {
         const char *s;
         uint64_t u;
         double d;
@@ -77,32 +48,42 @@ static void add_metric(JsonWriter *w, const char *key, const Metric *metric, con
         }
 }
 
-/* Adds all metrics whose names begin with the first prefix_length characters of that of *index, as a tree:
- * "a.b" goes into the object "a" as "b". They stand together in the table, *index is moved past them. */
-static void add_metrics(JsonWriter *w, const Metrics *values, const Rows *rows, size_t prefix_length,
-                        size_t *index) {
-        const char *prefix = metric_table[*index].name;
+int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *object = NULL;
+        _cleanup_json_writer_ JsonWriter w;
+        sd_json_variant *value;
+        int r;
 
-        while (*index < metric_table_size &&
-               strncmp(metric_table[*index].name, prefix, prefix_length) == 0) {
-                const Metric *metric = metric_table + *index;
+        json_writer_begin(&w, /* text= */ false);
+        add_metric(&w, "value", metric, values);
+        r = json_writer_finish_variant(&w, &object);
+        if (r < 0)
+                return r;
+        value = sd_json_variant_by_key(object, "value");
+        if (!value)
+                return 0;
+        *ret = sd_json_variant_ref(value);
+        return 1;
+}
+
+/* Adds all metrics whose names begin with the first prefix_length characters of that of *index, which is
+ * moved past them. */
+static void add_metrics(JsonWriter *w, const MetricTree *t, size_t prefix_length, size_t *index) {
+        const char *prefix = t->table[*index].name;
+
+        while (*index < t->n && strncmp(t->table[*index].name, prefix, prefix_length) == 0) {
+                const Metric *metric = t->table + *index;
                 const char *key = metric->name + prefix_length, *dot = strchr(key, '.');
 
                 if (!dot) {
-                        add_metric(w, key, metric, values);
+                        add_metric(w, key, metric, t->values);
                         (*index)++;
                         continue;
                 }
                 json_writer_open_object(w, key, (size_t) (dot - key));
-                add_metrics(w, values, rows, (size_t) (dot + 1 - metric->name), index);
-                if (rows && startswith(key, "server."))
-                        add_rows(w, rows, /* peers= */ false);
-                if (rows && rows->peers && startswith(key, "client."))
-                        add_rows(w, rows, /* peers= */ true);
-                if (rows && rows->peers && startswith(key, "block."))
-                        add_devices(w, rows->snapshot);
-                if (rows && rows->peers && prefix_length == 0 && startswith(key, "storage."))
-                        add_mounts(w, rows->snapshot);
+                add_metrics(w, t, (size_t) (dot + 1 - metric->name), index);
+                if (t->snapshot)
+                        add_records(w, t, metric->name, (size_t) (dot - metric->name));
                 json_writer_close_some(w);
         }
 }
@@ -121,15 +102,10 @@ static void add_present(JsonWriter *w, const char *key, uint64_t value) {
                 json_writer_add_unsigned(w, key, value);
 }
 
-static void add_distribution(JsonWriter *w, const char *key, const Distribution *d) {
-        json_writer_open_object(w, key, strlen(key));
-        add_present(w, "count", d->count);
-        add_present(w, "mean", d->mean);
-        for (size_t i = 0; i < QUANTILES; i++)
-                add_present(w, quantile_table[i].name, distribution_get_quantile(d, quantile_table + i));
-        add_present(w, "max", d->max);
-        json_writer_close_some(w);
-}
+/* Adds the metrics of a record. */
+#define add_record_metrics(w, metrics, record)                                                          \
+        add_metrics(w, &(MetricTree) { .table = metrics, .n = ELEMENTSOF(metrics), .values = record }, 0, \
+                    &(size_t) { 0 })
 
 /* named: the client may see paths, too. */
 static void add_row(JsonWriter *w, const Row *row, const char *unit, bool named) {
@@ -145,109 +121,71 @@ static void add_row(JsonWriter *w, const Row *row, const char *unit, bool named)
                 json_writer_add_string(w, "unit", unit);
         if (row->kind == ROW_EXCLUDED)
                 json_writer_add_boolean(w, "excluded", true);
-        if (row->measured) {
-                add_present(w, "count", row->count);
-                if (!__builtin_isnan(row->rate))
-                        json_writer_add_real(w, "rate", row->rate);
-                if (row->errors_reset != ABSENT) {
-                        json_writer_open_object(w, "errors", strlen("errors"));
-                        json_writer_add_unsigned(w, "reset", row->errors_reset);
-                        add_present(w, "timeout", row->errors_timeout);
-                        if (peer) {
-                                add_present(w, "status5xx", row->errors_status5xx);
-                                add_present(w, "replies", row->errors_replies);
-                        }
-                        json_writer_close(w);
-                }
-                add_present(w, peer ? "aborts" : "clientAborts", row->aborts);
-                json_writer_add_unsigned(w, "inFlight", row->in_flight);
-                add_distribution(w, "latency", &row->latency);
-                add_present(w, "bytesIn", row->bytes_in);
-                add_present(w, "bytesOut", row->bytes_out);
-        }
+        if (row->measured && peer)
+                add_record_metrics(w, peer_metrics, row);
+        else if (row->measured)
+                add_record_metrics(w, endpoint_metrics, row);
         json_writer_close(w);
 }
 
 /* The endpoints, or the peers. Adds nothing if there are none. */
-static void add_rows(JsonWriter *w, const Rows *from, bool peers) {
-        const Snapshot *s = from->snapshot;
-
+static void add_rows(JsonWriter *w, const MetricTree *t, bool peers) {
         json_writer_open_array(w, peers ? "peers" : "endpoints");
-        for (size_t i = 0; i < s->n_rows; i++) {
-                const Row *row = s->rows + i;
+        for (size_t i = 0; i < t->snapshot->n_rows; i++) {
+                const Row *row = t->snapshot->rows + i;
 
                 if ((row->kind == ROW_PEER) == peers)
-                        add_row(w, row, peers ? from->unit->find_listening(from->unit, row) : NULL,
-                                from->peers);
+                        add_row(w, row, peers ? t->unit->find_listening(t->unit, row) : NULL, t->peers);
         }
         json_writer_close_some(w);
-}
-
-/* All counters that the unit has of all devices together. */
-static void add_device(JsonWriter *w, const BlockDevice *d) {
-        const size_t counts = offsetof(Metrics, contention.block.counts);
-
-        json_writer_open_object(w, NULL, 0);
-        if (isempty(d->name))
-                json_writer_add_boolean(w, "rest", true);
-        else
-                json_writer_add_string(w, "device", d->name);
-        for (const Metric *metric = metric_table; metric < metric_table + metric_table_size; metric++)
-                if (metric->offset >= counts && metric->offset - counts < sizeof(BlockCounts))
-                        json_writer_add_unsigned(w, strrchr(metric->name, '.') + 1,
-                                                 *(const uint64_t*) ((const char*) &d->counts +
-                                                                     (metric->offset - counts)));
-        if (!__builtin_isnan(d->share))
-                json_writer_add_real(w, "share", d->share);
-        json_writer_close(w);
 }
 
 static void add_devices(JsonWriter *w, const Snapshot *s) {
         json_writer_open_array(w, "devices");
-        for (size_t i = 0; i < s->n_devices; i++)
-                add_device(w, s->devices + i);
-        json_writer_close_some(w);
-}
-
-static void add_calls(JsonWriter *w, const char *key, const StorageCalls *calls, const uint64_t *bytes,
-                      const Distribution *latency) {
-        if (calls->count == ABSENT)
-                return;
-        json_writer_open_object(w, key, strlen(key));
-        json_writer_add_unsigned(w, "count", calls->count);
-        json_writer_add_unsigned(w, "errors", calls->errors);
-        if (bytes)
-                json_writer_add_unsigned(w, "bytes", *bytes);
-        if (latency)
-                add_distribution(w, "latency", latency);
-        json_writer_close(w);
-}
-
-static void add_mount(JsonWriter *w, const Mount *m) {
-        static const char *const names[] = { "reads", "writes", "syncs" };
-
-        json_writer_open_object(w, NULL, 0);
-        if (isempty(m->device))
-                json_writer_add_boolean(w, "rest", true);
-        else {
-                if (*m->point)
-                        json_writer_add_string(w, "mount", m->point);
-                json_writer_add_string(w, "type", m->type);
-                json_writer_add_string(w, "device", m->device);
+        for (const BlockDevice *d = s->devices; d < s->devices + s->n_devices; d++) {
+                json_writer_open_object(w, NULL, 0);
+                if (isempty(d->name))
+                        json_writer_add_boolean(w, "rest", true);
+                else
+                        json_writer_add_string(w, "device", d->name);
+                add_record_metrics(w, block_device_metrics, d);
+                if (!__builtin_isnan(d->share))
+                        json_writer_add_real(w, "share", d->share);
+                json_writer_close(w);
         }
-        for (unsigned call = 0; call < QOS_MOUNT_TIMED; call++)
-                add_calls(w, names[call], &m->timed[call].calls,
-                          call <= QOS_STORAGE_WRITE ? &m->bytes[call] : NULL, &m->timed[call].latency);
-        add_calls(w, "opens", &m->opens, NULL, NULL);
-        add_calls(w, "changes", &m->changes, NULL, NULL);
-        json_writer_close(w);
+        json_writer_close_some(w);
 }
 
 static void add_mounts(JsonWriter *w, const Snapshot *s) {
         json_writer_open_array(w, "mounts");
-        for (size_t i = 0; i < s->n_mounts; i++)
-                add_mount(w, s->mounts + i);
+        for (const Mount *m = s->mounts; m < s->mounts + s->n_mounts; m++) {
+                json_writer_open_object(w, NULL, 0);
+                if (isempty(m->device))
+                        json_writer_add_boolean(w, "rest", true);
+                else {
+                        if (*m->point)
+                                json_writer_add_string(w, "mount", m->point);
+                        json_writer_add_string(w, "type", m->type);
+                        json_writer_add_string(w, "device", m->device);
+                }
+                add_record_metrics(w, mount_metrics, m);
+                json_writer_close(w);
+        }
         json_writer_close_some(w);
+}
+
+/* Adds the array of records in an object, if it has one. */
+static void add_records(JsonWriter *w, const MetricTree *t, const char *object, size_t length) {
+#define IS(path) (length == strlen(path) && strncmp(object, path, length) == 0)
+        if (IS("requests.server"))
+                add_rows(w, t, /* peers= */ false);
+        else if (IS("requests.client") && t->peers)
+                add_rows(w, t, /* peers= */ true);
+        else if (IS("contention.block") && t->peers)
+                add_devices(w, t->snapshot);
+        else if (IS("storage") && t->peers)
+                add_mounts(w, t->snapshot);
+#undef IS
 }
 
 static void add_lifecycle(JsonWriter *w, const Lifecycle *l) {
@@ -265,7 +203,14 @@ static void add_lifecycle(JsonWriter *w, const Lifecycle *l) {
 }
 
 void snapshot_write(const UnitIdentity *u, const Snapshot *s, bool peers, JsonWriter *w) {
-        const Rows rows = { .unit = u, .snapshot = s, .peers = peers };
+        const MetricTree tree = {
+                .table = metric_table,
+                .n = metric_table_size,
+                .values = &s->metrics,
+                .snapshot = s,
+                .unit = u,
+                .peers = peers,
+        };
         size_t index = 0;
 
         json_writer_add_string(w, "unit", u->name);
@@ -281,7 +226,7 @@ void snapshot_write(const UnitIdentity *u, const Snapshot *s, bool peers, JsonWr
         if (s->window != WINDOW_TOTAL)
                 json_writer_add_unsigned(w, "window", s->window);
         json_writer_add_unsigned(w, "covered", s->covered);
-        add_metrics(w, &s->metrics, &rows, 0, &index);
+        add_metrics(w, &tree, 0, &index);
         add_totals(w, &s->totals);
         /* The only figure that is not a number is the one that there is none of */
         if (!__builtin_isnan(s->cost_share)) {
@@ -518,6 +463,7 @@ static int bins_to_json(const char *metric, const WindowBins *b, sd_json_variant
 int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned wanted,
                          sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
+        const MetricTree tree = { .table = metric_table, .n = metric_table_size, .values = metrics };
         sd_json_variant *histograms[HISTORY_DISTRIBUTIONS];
         _cleanup_json_writer_ JsonWriter w;
         size_t index = 0, n = 0;
@@ -539,15 +485,14 @@ int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned 
         json_writer_begin(&w, /* text= */ false);
         json_writer_add_unsigned(&w, "timestamp", s->timestamp / NSEC_PER_USEC);
         json_writer_add_unsigned(&w, "covered", s->covered);
-        add_metrics(&w, metrics, NULL, 0, &index);
+        add_metrics(&w, &tree, 0, &index);
         if (array)
                 json_writer_add_variant(&w, "histograms", array);
         return json_writer_finish_variant(&w, ret);
 }
 
 int threshold_value_to_json(const Metric *metric, double value, sd_json_variant **ret) {
-        return metric->type == METRIC_INTEGER ? sd_json_variant_new_unsigned(ret,
-                                                                             (uint64_t) llround(value)) :
-                                                                             sd_json_variant_new_real(ret,
-                        value);
+        if (metric->type == METRIC_INTEGER)
+                return sd_json_variant_new_unsigned(ret, (uint64_t) llround(value));
+        return sd_json_variant_new_real(ret, value);
 }

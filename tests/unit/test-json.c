@@ -609,11 +609,13 @@ static void test_mounts(void) {
                 .bytes = { 3, ABSENT },
                 .opens = { 7, 0 },
         };
-        distribution_set_absent(&s.mounts[0].timed[QOS_STORAGE_READ].latency);
+        s.mounts[1] = (Mount) { .timed = { none, none, none }, .bytes = { ABSENT, ABSENT } };
+        s.n_mounts = 2;
+        for (size_t i = 0; i < s.n_mounts; i++)
+                for (unsigned call = 0; call < QOS_MOUNT_TIMED; call++)
+                        distribution_set_absent(&s.mounts[i].timed[call].latency);
         s.mounts[0].timed[QOS_STORAGE_READ].latency.count = 1;
         s.mounts[0].timed[QOS_STORAGE_READ].latency.mean = 5;
-        s.mounts[1] = (Mount) { .timed = { none, none, none } };
-        s.n_mounts = 2;
 
         v = to_json(&s);
         check_text(by_path(v, "storage.mounts"), expected);
