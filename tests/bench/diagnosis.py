@@ -9,32 +9,26 @@ This is a separate program, because tests and benchmarks have modules of the sam
 import argparse
 import contextlib
 import fnmatch
-import importlib.util
 import json
 import os
 import sys
-import tempfile
 
 sys.dont_write_bytecode = True
 SCENARIOS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../scenarios")
 sys.path.insert(0, SCENARIOS)
 
+import running  # noqa: E402
 import scenario  # noqa: E402
 import tables  # noqa: E402
 import test_diagnose  # noqa: E402
 import test_failures  # noqa: E402, F401 (has cases)
 import test_healthy  # noqa: E402, F401
 
-# The benchmarks have a run.py, too
-_spec = importlib.util.spec_from_file_location("scenarios_run", os.path.join(SCENARIOS, "run.py"))
-runner = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(runner)
-
 RUNS = 3      # 20 for the table in docs/bench
 
 
-def once(case, path):
-    """Runs a scenario in a process of its own. Writes the diagnosis to path, right or wrong."""
+def once(case):
+    """Runs a scenario, in a process of its own. Returns the diagnosis, right or wrong."""
     kept = {}
 
     def look(unit, *options):
@@ -45,16 +39,11 @@ def once(case, path):
         kept["right"] = True
     except (scenario.Failed, LookupError) as e:
         kept["right"], kept["why"] = False, (str(e) if isinstance(e, scenario.Failed) else repr(e)).split(": {")[0]
-    with open(path, "w") as f:
-        json.dump(kept, f)
+    return kept
 
 
-def result(case, number, path, ok, said):
-    kept = {}
-    if os.path.exists(path):
-        with open(path) as f:
-            kept = json.load(f)
-        os.unlink(path)
+def result(case, number, kept, said):
+    kept = kept or {}
     reply = kept.get("reply")
     if reply:
         reply.pop("excluded", None)
@@ -64,7 +53,7 @@ def result(case, number, path, ok, said):
             "verdict": reply["findings"][0]["kind"] if kinds else reply["verdict"] if reply else "failed",
             # Less than half of the CPU time was idle: a finding about other users of the CPUs is right then
             "noise": bool(reply) and bool(test_diagnose.noise(reply)),
-            "why": kept.get("why") or ("" if ok else "".join(said.split("\n  --- ")[0].strip().splitlines()[-1:])),
+            "why": kept.get("why") or "".join(said.splitlines()[:1]),
             "reply": reply}
 
 
@@ -74,22 +63,13 @@ def run(runs, say, globs=()):
     cases = [c for c in test_diagnose.CASES
              if bool(c.needs_vm) == scenario.in_vm and (not globs or any(fnmatch.fnmatch(c.name, g) for g in globs))]
     results = []
-    with tempfile.TemporaryDirectory(prefix="qosd-diagnosis-", dir="/var/lib") as directory:
-        os.chmod(directory, 0o755)
-        scenario.tools = directory
-        runner.copy_tools(directory)
-        # After SIGINT, the results so far are printed
-        with contextlib.suppress(KeyboardInterrupt), runner.programs_loaded():
-            for number in range(runs):
-                for case in cases:
-                    path = f"{directory}/{case.name}.json"
-                    test = scenario.Test(lambda c=case, p=path: once(c, p), case.deadline, own_daemon=True, quiet=None,
-                                         vm=False, needs_vm=None,
-                                         nightly=False, reboots=False, needs_program=None)
-
-                    def report(running, ok, said, c=case, p=path):
-                        results.append(result(c, number, p, ok, said))
-                    runner.run_some([test], 1, report)
+    # After SIGINT, the results so far are printed
+    with running.tools(), contextlib.suppress(KeyboardInterrupt), running.programs_loaded():
+        for number in range(runs):
+            for case in cases:
+                job = running.Job(case.name, lambda c=case: once(c), case.deadline)
+                for _, kept, said in running.run_some([job], 1):
+                    results.append(result(case, number, kept, said))
                     say(results[-1])
     return results
 

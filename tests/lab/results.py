@@ -20,7 +20,7 @@ FAILED_MAX = 40
 MESSAGE_MAX = 200
 # In the words of run.py, and of meson
 PASSED = {"ok", "OK", "EXPECTEDFAIL"}
-SKIPPED = {"SKIP-VM", "SKIP"}
+SKIPPED = {"SKIP"}
 # What meson has run is not skipped in the lab, which has all that it needs
 MESON = {"unit", "sanitizers"}
 # What a line of the output of a test in C or Python has that says why it failed

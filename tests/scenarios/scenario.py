@@ -15,7 +15,9 @@ import capture
 SOURCES = os.path.dirname(os.path.abspath(__file__))
 UNIT_DIR = "/run/systemd/system"
 QOSD_CONF_DIR = "/run/qosd.conf.d"
+QOSD_CONF = f"{QOSD_CONF_DIR}/99-scenario.conf"
 QOSD_DROP_IN_DIR = "/run/systemd/system/qosd.service.d"
+QOSD_DROP_IN = f"{QOSD_DROP_IN_DIR}/99-scenario.conf"
 VARLINK_SOCKET = "/run/qosd/org.qosd.QoS"
 VARLINK = "org.qosd.QoS."
 DBUS_ERROR = "org.qosd1.Error."
@@ -41,22 +43,15 @@ class Off(Failed):
 
 
 class Test:
-    def __init__(self, function, deadline, own_daemon, quiet, vm, needs_vm, nightly, reboots, needs_program):
+    def __init__(self, function, marks):
         self.function = function
         self.name = function.__module__.removeprefix("test_") + "." + function.__name__
-        self.deadline = deadline
-        self.own_daemon = own_daemon
-        self.quiet = quiet
-        self.vm = vm
-        self.needs_vm = needs_vm
-        self.nightly = nightly
-        self.reboots = reboots
-        self.needs_program = needs_program
+        self.marks = marks
 
 
 def test(deadline=30, own_daemon=False, quiet=None, vm=False, needs_vm=None, nightly=False, reboots=False,
          needs_program=None):
-    """Marks a function as a test.
+    """Marks a function as a test. The arguments become marks of pytest, and those of the function are fixtures.
 
     own_daemon: the test restarts or configures qosd, or counts attached units, so that no other test may run at the
     same time. quiet: what else may run at the same time, as the test measures times, or changes a setting of the whole
@@ -67,10 +62,10 @@ def test(deadline=30, own_daemon=False, quiet=None, vm=False, needs_vm=None, nig
     name. reboots: the test is called with None; then the machine reboots, and the test is called with the value that it
     returned (as JSON). needs_program: a BPF program that the test depends on, and that some kernels reject. If the
     kernel of the machine does, the test runs only in the VM."""
+    marks = locals()
+
     def register(function):
-        TESTS.append(Test(function, deadline, own_daemon, quiet, vm or bool(needs_vm or needs_program), needs_vm,
-                          nightly, reboots,
-                          needs_program))
+        TESTS.append(Test(function, marks))
         return function
     return register
 
@@ -709,13 +704,12 @@ def kill_qosd():
 def configure_qosd(text):
     """Writes a drop-in of qosd.conf, or removes it. Stops and starts qosd, so that no state is left, as it would be
     after a restart."""
-    path = os.path.join(QOSD_CONF_DIR, "99-scenario.conf")
     if text:
         os.makedirs(QOSD_CONF_DIR, exist_ok=True)
-        with open(path, "w") as f:
+        with open(QOSD_CONF, "w") as f:
             f.write(text)
-    elif os.path.exists(path):
-        os.unlink(path)
+    elif os.path.exists(QOSD_CONF):
+        os.unlink(QOSD_CONF)
     fresh_qosd()
 
 
@@ -729,16 +723,25 @@ def fresh_qosd():
 def preload_qosd(environment, *settings):
     """Writes a drop-in of qosd.service with environment variables and other settings, or removes it. Stops and starts
     qosd."""
-    path = os.path.join(QOSD_DROP_IN_DIR, "99-scenario.conf")
     if environment or settings:
         os.makedirs(QOSD_DROP_IN_DIR, exist_ok=True)
-        with open(path, "w") as f:
+        with open(QOSD_DROP_IN, "w") as f:
             f.write("[Service]\n" + "".join(f"Environment={k}={v}\n" for k, v in environment.items()) +
                     "".join(f"{s}\n" for s in settings))
-    elif os.path.exists(path):
-        os.unlink(path)
+    elif os.path.exists(QOSD_DROP_IN):
+        os.unlink(QOSD_DROP_IN)
     systemctl("daemon-reload")
     fresh_qosd()
+
+
+def restore_qosd():
+    """Removes the drop-ins that a test has left of the two above."""
+    left = [path for path in (QOSD_CONF, QOSD_DROP_IN) if os.path.exists(path)]
+    for path in left:
+        os.unlink(path)
+    if left:
+        systemctl("daemon-reload")
+        fresh_qosd()
 
 
 def daemon_is_well():

@@ -341,26 +341,23 @@ def programs_of_a_user_stay_for_a_while():
 
 
 @test(own_daemon=True)
-def limit_of_leases_per_user():
+def limit_of_leases_per_user(qosd_conf):
     units = [Server(settings="User=nobody\nDelegate=yes\n", mode="thread") for _ in range(3)]
-    scenario.configure_qosd("[QoS]\nLeasesPerUserMax=2\n")
+    qosd_conf("[QoS]\nLeasesPerUserMax=2\n")
+    for u in units:
+        u.start()
+    with as_nobody():
+        v = Varlink()
+    for u in units[:2]:
+        v.call("Attach", unit=u.control_group, lease=True)
     try:
-        for u in units:
-            u.start()
-        with as_nobody():
-            v = Varlink()
-        for u in units[:2]:
-            v.call("Attach", unit=u.control_group, lease=True)
-        try:
-            v.call("Attach", unit=units[2].control_group, lease=True)
-            fail("a third lease")
-        except VarlinkError as e:
-            equal(e.name, VARLINK + "TooManyLeases", "error")
-            equal(e.parameters["limit"], 2, "limit")
-        v.close()
-        wait_for("the leases are gone", lambda: listed() == [])
-    finally:
-        scenario.configure_qosd(None)
+        v.call("Attach", unit=units[2].control_group, lease=True)
+        fail("a third lease")
+    except VarlinkError as e:
+        equal(e.name, VARLINK + "TooManyLeases", "error")
+        equal(e.parameters["limit"], 2, "limit")
+    v.close()
+    wait_for("the leases are gone", lambda: listed() == [])
 
 
 @test()

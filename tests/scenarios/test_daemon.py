@@ -15,7 +15,7 @@ import subprocess
 import time
 
 import scenario
-from scenario import (DBUS_ERROR, Client, Server, Talk, Varlink, attach, check, configure_qosd, count, daemon_is_well,
+from scenario import (DBUS_ERROR, Client, Server, Talk, Varlink, attach, check, count, daemon_is_well,
                       dbus_attach_error, equal, expect_total, fail, fresh_qosd, kill_qosd, listed, load, preload_qosd,
                       programs,
                       qosctl, qosd_pid, run, smaller, snapshot, start_served, systemctl, test, unit_property, varlink,
@@ -258,35 +258,32 @@ def memory_and_descriptors_come_back():
 # ---- limits ----------------------------------------------------------------------------------------------------------
 
 @test(own_daemon=True)
-def one_unit_too_many():
-    configure_qosd("[QoS]\nUnitsMax=3\n")
+def one_unit_too_many(qosd_conf):
+    qosd_conf("[QoS]\nUnitsMax=3\n")
+    equal(varlink("GetStatus")["unitsMax"], 3, "unitsMax")
+    units = [Server(mode="thread").start() for _ in range(4)]
+    for u in units[:3]:
+        attach(u)
     try:
-        equal(varlink("GetStatus")["unitsMax"], 3, "unitsMax")
-        units = [Server(mode="thread").start() for _ in range(4)]
-        for u in units[:3]:
-            attach(u)
-        try:
-            varlink("Attach", unit=units[3].name)
-            fail("a unit more than UnitsMax= was attached")
-        except scenario.VarlinkError as e:
-            equal(e.name, scenario.VARLINK + "TooManyUnits", "error")
-            equal(e.parameters["limit"], 3, "limit in the error")
-            check("3" in e.parameters["message"], f"the limit is not in the message: {e.parameters}")
-        equal(dbus_attach_error(units[3].name), DBUS_ERROR + "TooManyUnits",
-              "D-Bus error")
-        r = qosctl("attach", units[3].name, ok=False)
-        check(r.returncode == 1 and "UnitsMax" in r.stderr or "3" in r.stderr, f"qosctl: {r.returncode}: {r.stderr}")
-        # The attached units are still counted, and a detach makes it possible to attach another one
-        for n, u in enumerate(units[:3]):
-            load(u, connections=4, number=100 * (n + 1))
-            expect_total(u, 100 * (n + 1))
-        qosctl("detach", units[0].name)
-        attach(units[3])
-        load(units[3], connections=4, number=50)
-        expect_total(units[3], 50)
-        expect_total(units[1], 200)
-    finally:
-        configure_qosd(None)
+        varlink("Attach", unit=units[3].name)
+        fail("a unit more than UnitsMax= was attached")
+    except scenario.VarlinkError as e:
+        equal(e.name, scenario.VARLINK + "TooManyUnits", "error")
+        equal(e.parameters["limit"], 3, "limit in the error")
+        check("3" in e.parameters["message"], f"the limit is not in the message: {e.parameters}")
+    equal(dbus_attach_error(units[3].name), DBUS_ERROR + "TooManyUnits",
+          "D-Bus error")
+    r = qosctl("attach", units[3].name, ok=False)
+    check(r.returncode == 1 and "UnitsMax" in r.stderr or "3" in r.stderr, f"qosctl: {r.returncode}: {r.stderr}")
+    # The attached units are still counted, and a detach makes it possible to attach another one
+    for n, u in enumerate(units[:3]):
+        load(u, connections=4, number=100 * (n + 1))
+        expect_total(u, 100 * (n + 1))
+    qosctl("detach", units[0].name)
+    attach(units[3])
+    load(units[3], connections=4, number=50)
+    expect_total(units[3], 50)
+    expect_total(units[1], 200)
 
 
 @test(own_daemon=True, deadline=120)

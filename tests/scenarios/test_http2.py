@@ -778,16 +778,13 @@ def on_a_slow_cable():
 
 
 @test(own_daemon=True)
-def a_program_refused():
+def a_program_refused(qosd_environment):
     """If the kernel refuses a program, the others, which are then loaded one by one, still share the state of
     connections."""
-    try:
-        scenario.preload_qosd({"LD_PRELOAD": f"{scenario.tools}/refuse.so", "REFUSE_PROGRAM": "requests_retransmit"})
-        n = Nginx()
-        bad = h2load(n, 1000, 4, 20, SEVEN_OF_A_HUNDRED)["5xx"]
-        n.expect(1000, 0, bad, what="without a program")
-    finally:
-        scenario.preload_qosd(None)
+    qosd_environment({"LD_PRELOAD": f"{scenario.tools}/refuse.so", "REFUSE_PROGRAM": "requests_retransmit"})
+    n = Nginx()
+    bad = h2load(n, 1000, 4, 20, SEVEN_OF_A_HUNDRED)["5xx"]
+    n.expect(1000, 0, bad, what="without a program")
 
 
 @test(deadline=60)

@@ -8,6 +8,8 @@ import socket
 import subprocess
 import threading
 
+import pytest
+
 import scenario
 import test_http2
 import test_tls
@@ -20,6 +22,8 @@ from test_missed import misses
 from test_udp import UdpServer
 from test_unix import UnixServer, ask
 
+# The others take the emulated CPU of the lab's machines half a minute to load
+pytestmark = pytest.mark.probes("requests")
 REQUESTS = 12000
 
 

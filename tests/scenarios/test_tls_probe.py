@@ -932,26 +932,23 @@ def copies_of_the_library():
 
 
 @test(own_daemon=True, deadline=60)
-def a_program_refused():
+def a_program_refused(qosd_environment):
     """Without one of its programs the probe does nothing, which is said; requests are measured as without it."""
-    try:
-        for name in "openssl_enter", "openssl_leave", "openssl_egress", "units_find_libraries":
-            scenario.preload_qosd({"LD_PRELOAD": f"{scenario.tools}/refuse.so", "REFUSE_PROGRAM": name})
-            u = Nginx(label=name)
-            watch(u)
-            u.start()
-            u.listens()
-            state = {p["program"]: p for p in programs()}[name]
-            equal(state["state"], "unavailable", f"state of {name}")
-            check(state.get("reason"), f"no reason for {name}")
-            check(degraded(u).startswith("tls:"),
-                  f"nobody says that the probe does not work without {name}: {degraded(u)}")
-            s = u.connect("TLSv1.3")
-            for _ in range(10):
-                ask(s)
-            s.close()
-            expect_total(u, 10)
-            equal(protocols(server_figures(u)), {"tls": 10}, f"protocols without {name}")
-            u.stop()
-    finally:
-        scenario.preload_qosd(None)
+    for name in "openssl_enter", "openssl_leave", "openssl_egress", "units_find_libraries":
+        qosd_environment({"LD_PRELOAD": f"{scenario.tools}/refuse.so", "REFUSE_PROGRAM": name})
+        u = Nginx(label=name)
+        watch(u)
+        u.start()
+        u.listens()
+        state = {p["program"]: p for p in programs()}[name]
+        equal(state["state"], "unavailable", f"state of {name}")
+        check(state.get("reason"), f"no reason for {name}")
+        check(degraded(u).startswith("tls:"),
+              f"nobody says that the probe does not work without {name}: {degraded(u)}")
+        s = u.connect("TLSv1.3")
+        for _ in range(10):
+            ask(s)
+        s.close()
+        expect_total(u, 10)
+        equal(protocols(server_figures(u)), {"tls": 10}, f"protocols without {name}")
+        u.stop()
