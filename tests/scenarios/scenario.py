@@ -50,7 +50,7 @@ class Test:
 
 
 def test(deadline=30, own_daemon=False, quiet=None, vm=False, needs_vm=None, nightly=False, reboots=False,
-         needs_program=None):
+         needs_program=None, flaky=None):
     """Marks a function as a test. The arguments become marks of pytest, and those of the function are fixtures.
 
     own_daemon: the test restarts or configures qosd, or counts attached units, so that no other test may run at the
@@ -61,7 +61,8 @@ def test(deadline=30, own_daemon=False, quiet=None, vm=False, needs_vm=None, nig
     cannot run in a container. nightly: the test takes minutes, and runs only in nightly runs, or if it is selected by
     name. reboots: the test is called with None; then the machine reboots, and the test is called with the value that it
     returned (as JSON). needs_program: a BPF program that the test depends on, and that some kernels reject. If the
-    kernel of the machine does, the test runs only in the VM."""
+    kernel of the machine does, the test runs only in the VM. flaky: a date and a reason; up to the date (2026-12-31) a
+    failure counts as skipped."""
     marks = locals()
 
     def register(function):
