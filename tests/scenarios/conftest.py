@@ -177,6 +177,9 @@ def qosd_environment():
 def run_item(item):
     from _pytest.runner import runtestprotocol  # as pytest-forked does
 
+    # readline sets them, which pytest imports; os.environ does not know
+    for name in {"COLUMNS", "LINES"} - set(os.environ):
+        os.unsetenv(name)
     # The files of what this process writes are those of all such processes
     capture = item.config.pluginmanager.getplugin("capturemanager")
     capture.stop_global_capturing()
