@@ -24,6 +24,10 @@
 #define IDLE_EXPECTED_MIN 20.0
 /* One of a hundred of the usual requests: what a health check alone makes. */
 #define IDLE_SHARE 0.01
+/* A peer that has a request nearly all of the time. */
+#define PEERS_BUSY_MIN 0.8
+/* Twice as many requests as requests to peers: more wait than work is done for. */
+#define PEERS_WAITING 2.0
 
 /* "127.0.0.1:8080 (backend.service)" */
 #define PEER_MAX (2 * DIAGNOSIS_NAME_MAX + sizeof(" ()"))
@@ -214,6 +218,30 @@ static void diagnose_peers(const DiagnosisEvidence *e, Diagnosis *d) {
                 errors_blame(peer, d, "; so do %s of its requests to %s", PERCENT(share), who);
 }
 
+/* Requests wait, and peers work without a pause on fewer of them at a time: a pool of connections, or a
+ * limit of requests at a time as of a proxy. */
+static void diagnose_busy_peers(const DiagnosisEvidence *e, Diagnosis *d) {
+        const DiagnosisFigures *f = &e->now;
+        const DiagnosisNamed *peer = e->peers;
+        double n = f->client_rate * f->client_latency / NSEC_PER_SEC,
+               at_once = f->rate * f->service / NSEC_PER_SEC;
+        Finding *finding;
+        char who[PEER_MAX];
+
+        if (d->n_findings > 0 || e->n_peers == 0 || n < PEERS_BUSY_MIN || at_once < PEERS_WAITING * n)
+                return;
+        finding = diagnosis_add(d, &(FindingCause) {
+                        .kind = FINDING_DEPENDENCY, .certainty = CERTAINTY_POSSIBLE, .share = NAN,
+                        .time = NAN,
+                        .rule = "responses take 100 ms or more, nothing explains half of that, and there "
+                        "are twice as many requests at a time as requests to peers, which are 0.8 or more",
+                }, "of %.1f requests at a time, %.2f wait for a response of %s%s; the others may wait for a "
+                "connection to it", at_once, n, peer_format(peer, who),
+                e->n_peers > 1 ? " and others" : "");
+        diagnosis_copy_name(finding->resource, peer->name);
+        diagnosis_copy_name(finding->unit, peer->unit);
+}
+
 void diagnose_slow_without_response(const DiagnosisEvidence *e, Diagnosis *d) {
         char who[PEER_MAX];
 
@@ -235,6 +263,7 @@ void diagnose_slow_without_response(const DiagnosisEvidence *e, Diagnosis *d) {
                 diagnosis_copy_name(finding->resource, peer->name);
                 diagnosis_copy_name(finding->unit, peer->unit);
         }
+        diagnose_busy_peers(e, d);
 }
 
 static void diagnose_drops(const DiagnosisEvidence *e, Diagnosis *d) {
@@ -318,6 +347,16 @@ static bool diagnose_state(const DiagnosisEvidence *e, Diagnosis *d) {
                 return true;
         }
 
+        /* Services of this type are started until their work is done */
+        if (streq(run->active_state, "activating") && !waits && !streq(l->type, "oneshot") &&
+            l->changed > 0 && run->now >= l->changed + (uint64_t) e->now.covered &&
+            !(e->now.rate * e->now.covered >= 10.0 * NSEC_PER_SEC))
+                (void) diagnosis_add(d, &(FindingCause) {
+                                .kind = FINDING_DOWN, .certainty = CERTAINTY_LIKELY, .share = NAN,
+                                .time = NAN,
+                                .rule = "the service manager has been starting it for longer than the "
+                                "interval, and less than ten requests got a response",
+                        }, "activating (%s)%s: it is not ready yet", l->sub_state, since(run, for_));
         if (!down)
                 return true;
         (void) snprintf(d->text, sizeof(d->text), "The unit is %s%s%s%s", run->active_state,

@@ -178,6 +178,9 @@ void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *d);
 /* Requests wait, and the application runs without a response, or does not accept connections. */
 void diagnose_inattention(const DiagnosisEvidence *e, Diagnosis *d);
 
+/* Connections have been in the accept queue for longer than the interval, and nothing explains it. */
+void diagnose_unaccepted(const DiagnosisEvidence *e, Diagnosis *d);
+
 /* Whether requests without a response may wait by intent, as long polls and consumers do: no earlier
  * response is known, and threads wait for events only, as in an event loop. A thread that runs, or waits for
  * a lock, a child process or a timer, may be stuck. */

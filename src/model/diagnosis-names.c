@@ -15,6 +15,7 @@
 const DiagnosisFigure diagnosis_figures[] = {
         { "covered",     offsetof(DiagnosisFigures, covered)      },
         { "rate",        offsetof(DiagnosisFigures, rate)         },
+        { "status4xx",   offsetof(DiagnosisFigures, status4xx)    },
         { "status5xx",   offsetof(DiagnosisFigures, status5xx)    },
         { "grpcErrors",  offsetof(DiagnosisFigures, grpc_errors)  },
         { "errorReplies", offsetof(DiagnosisFigures, error_replies) },

@@ -195,7 +195,7 @@ static void finding_advise(const DiagnosisEvidence *e, Finding *f) {
 
         case FINDING_ERRORS:
                 (void) snprintf(next, size,
-                                f->unit[0] ? "qosctl diagnose %s" : "journalctl -u %s -p err -n 50",
+                                f->unit[0] ? "qosctl diagnose %s" : "journalctl -u %s -n 50",
                                 f->unit[0] ? f->unit : unit);
                 break;
 

@@ -125,6 +125,12 @@ void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *d) {
         }
 }
 
+static const char* format_accept_queue(const DiagnosisEvidence *e, char *buf, size_t size) {
+        (void) snprintf(buf, size, "%.0f %s not accepted (limit %.0f)", e->accept_queue,
+                        e->accept_queue < 1.5 ? "connection is" : "connections are", e->accept_queue_max);
+        return buf;
+}
+
 void diagnose_inattention(const DiagnosisEvidence *e, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
         bool busy = f->busiest_thread >= SHARE_MIN &&
@@ -133,9 +139,7 @@ void diagnose_inattention(const DiagnosisEvidence *e, Diagnosis *d) {
         Finding *finding;
 
         if (e->accept_queue > 0)
-                (void) snprintf(queue, sizeof(queue), "%.0f %s not accepted (limit %.0f)", e->accept_queue,
-                                e->accept_queue < 1.5 ? "connection is" : "connections are",
-                                e->accept_queue_max);
+                (void) format_accept_queue(e, queue, sizeof(queue));
         if (busy) {
                 finding = diagnosis_add(d, &(FindingCause) {
                                 .kind = FINDING_LIMIT, .certainty = CERTAINTY_LIKELY,
@@ -153,6 +157,19 @@ void diagnose_inattention(const DiagnosisEvidence *e, Diagnosis *d) {
                                 .rule = "requests wait without a response, and connections wait to be "
                                 "accepted",
                         }, "%s, and the oldest request waits for %s", queue, SPAN(f->oldest_waiting));
+}
+
+void diagnose_unaccepted(const DiagnosisEvidence *e, Diagnosis *d) {
+        char queue[3 * NUMBER_MAX + 64];
+
+        /* The kernel hands them out in their order: the first of more than have come is older */
+        if (d->n_findings > 0 || !(e->accept_queue > e->handshakes))
+                return;
+        (void) diagnosis_add(d, &(FindingCause) {
+                        .kind = FINDING_LIMIT, .certainty = CERTAINTY_LIKELY, .share = NAN, .time = NAN,
+                        .rule = "more connections wait to be accepted than have come in the interval",
+                }, "%s, some of them for longer than %s",
+                format_accept_queue(e, queue, sizeof(queue)), SPAN(e->now.covered));
 }
 
 bool waiting_is_intended(const DiagnosisEvidence *e) {

@@ -229,11 +229,22 @@ static void describe_stuck(const DiagnosisFigures *f, char *ret, size_t size) {
                         SPAN(f->oldest_waiting));
 }
 
+/* Errors of clients from this share on are mentioned: these may request what was removed. */
+#define STATUS_4XX_MIN 0.1
+
+static const char* format_status4xx(const DiagnosisFigures *f, char *buf, size_t size) {
+        buf[0] = 0;
+        if (f->status4xx >= STATUS_4XX_MIN * f->rate)
+                (void) snprintf(buf, size, ", %s with HTTP 4xx", PERCENT(f->status4xx / f->rate));
+        return buf;
+}
+
 static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now, *n = e->normal;
         DiagnosisEvidence alone;
         bool compared, worse, better, unknown;
         Parts normal = {}, own;
+        char status[NUMBER_MAX + 32];
         size_t length;
 
         compared = n && parts_read(n, parts_are_exact(e), &normal) && n->first_byte > 0;
@@ -245,8 +256,9 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
 
         length = (size_t) snprintf(
                 d->text, sizeof(d->text),
-                "%s requests/s; mean time to first byte %s: receive %s, queue %s, service %s", RATE(f->rate),
-                SPAN(f->first_byte), SPAN(f->receive), SPAN(f->queue), SPAN(f->service));
+                "%s requests/s%s; mean time to first byte %s: receive %s, queue %s, service %s",
+                RATE(f->rate), format_status4xx(f, status, sizeof(status)), SPAN(f->first_byte),
+                SPAN(f->receive), SPAN(f->queue), SPAN(f->service));
         if (compared)
                 (void) snprintf(d->text + length, sizeof(d->text) - length, "; %s: %s requests/s, %s",
                                 e->usual > 0 ? "usually" : "baseline", RATE(n->rate), SPAN(n->first_byte));
@@ -285,6 +297,7 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
         else
                 unknown = now->unexplained >= SHARE_MOST * f->first_byte && f->first_byte >= SLOW_NSEC;
 
+        diagnose_unaccepted(e, d);
         if (unknown && d->n_findings == 0)
                 diagnose_slow_without_response(e, d);
         d->verdict = d->n_findings > 0 ? VERDICT_FOUND : unknown ? VERDICT_UNKNOWN : VERDICT_NOTHING;
@@ -355,6 +368,7 @@ void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret) {
         else if (enough)
                 diagnose_slow_peers(e, ret);
         diagnose_kills(e, ret);
+        diagnose_unaccepted(e, ret);
         unknown = stuck ? !waiting_is_intended(e) : isnan(f->rate) || (enough && f->first_byte >= SLOW_NSEC);
         ret->verdict = ret->n_findings > 0 ? VERDICT_FOUND : unknown ? VERDICT_UNKNOWN : VERDICT_NOTHING;
         diagnosis_finish(e, ret);

@@ -17,6 +17,7 @@
 typedef struct DiagnosisFigures {
         double covered;                 /* ns of the interval */
         double rate;                    /* requests with a response */
+        double status4xx;               /* HTTP responses that report an error of the client */
         double status5xx;               /* HTTP responses that report a failure of the unit */
         double grpc_errors;             /* gRPC calls whose status does */
         double error_replies;           /* responses of Redis and memcached that report an error */
@@ -118,6 +119,7 @@ typedef struct DiagnosisEvidence {
         DiagnosisRun run;
         double n_sends;                 /* how often DiagnosisFigures.sends was counted */
         double accept_queue;            /* connections not accepted yet at the end; NaN: not known */
+        double handshakes;              /* connections that have come in the interval; NaN: not known */
         double accept_queue_max;        /* the backlog limits of all listeners together; NaN: not known */
         const DiagnosisFigures *normal; /* NULL: not known */
         double usual;                   /* of a baseline from the history, ns to the first byte that are not

@@ -9,6 +9,7 @@
 
 typedef struct Lifecycle {
         char sub_state[32];             /* "running", "auto-restart"...; "": not known */
+        char type[16];                  /* of a service: "simple", "notify", "oneshot"...; "": not known */
         char result[32];                /* why it ended last: "success", "exit-code", "signal"...; "": not
                                          * known */
         uint64_t changed;               /* CLOCK_REALTIME ns of the last change of its state; 0: not known */

@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 
 import scenario
+import test_healthy
 from scenario import Server, Talk, Unit, check, equal, run, systemctl, test, unit_name, unused_port, wait_for
 from test_clients import NOBODY
 from test_diagnose import asked, case, diagnose, found, holds, nginx, prepare, redis, said
@@ -327,7 +328,7 @@ def stopped_unit():
     scenario.attach(s)
     s.stop()
     f = first((yield s), "down")
-    check("inactive" in f["text"] and "result success" in f["text"], f"text of {f}")
+    check(re.fullmatch(r"inactive for [0-9.]+(us|ms|s|min.*), result success", f["text"]), f"text of {f}")
 
 
 @case("restarts", quiet="light", fails=True)
@@ -339,6 +340,33 @@ def restart_loop():
     check("exit status 7" in f["text"], f"text of {f}")
     n = int(f["text"].split()[1])
     check(n >= 2, f"restarts in the interval: {f}")
+
+
+@case("down", quiet="light", fails=True)
+def never_ready():
+    """A service that does not report that it is ready, however long the service manager waits."""
+    prepare()
+    u = Unit("/bin/sleep infinity", type="notify", settings="TimeoutStartSec=infinity")
+    run("systemctl", "start", "--no-block", u.name)
+    wait_for("it is being started", lambda: run("systemctl", "is-active", u.name, ok=False).stdout == "activating\n")
+    f = first((yield u), "down")
+    check(f["text"].startswith("activating (start) for "), f"text of {f}")
+
+
+@case("limit", quiet="light", fails=True)
+def clients_hold_all_workers():
+    """Apache has two processes, each of which waits for the next request of a client. Others connect, and that is all:
+    no request of theirs is read."""
+    prepare()
+    u, _ = test_healthy.apache("prefork", "StartServers 2\nServerLimit 2\nMaxRequestWorkers 2\nKeepAliveTimeout 300")
+    with contextlib.ExitStack() as stack:
+        for i in range(5):
+            s = stack.enter_context(socket.create_connection(("127.0.0.1", u.port), timeout=20))
+            s.sendall(b"GET /small HTTP/1.1\r\nHost: x\r\n\r\n")
+            if i < 2:
+                check(s.recv(4096).startswith(b"HTTP/1.1 200"), "response of a worker")
+        f = found((yield u), "limit")
+    check(f["text"].startswith("3 connections are not accepted"), f"text of {f}")
 
 
 def accepts_nobody(backlog):

@@ -1521,6 +1521,32 @@ static void test_inattention(void) {
         check(streq(d.summary, "inconclusive: requests wait without a response, 4.0 threads on average are "
                     "in state idle futex"));
 
+        /* Nothing has been read, and connections are older than the interval: a pool of processes, all of
+         * which wait for clients */
+        e = evidence();
+        e.now.rate = 0;
+        e.now.first_byte = e.now.receive = e.now.queue = e.now.service = e.now.answer = NAN;
+        e.accept_queue = 4;
+        e.accept_queue_max = 511;
+        e.handshakes = 3;
+        f = only(&e, FINDING_LIMIT, &d);
+        check(streq(f->text, "4 connections are not accepted (limit 511), some of them for longer than "
+                    "10.0s"));
+        check(strstr(d.summary, "saturated: 4 connections"));
+        /* They may have come just now */
+        e.handshakes = 4;
+        nothing(&e);
+        e.handshakes = NAN;
+        nothing(&e);
+        /* Beside requests that are served */
+        e = serving();
+        e.accept_queue = 4;
+        e.accept_queue_max = 511;
+        e.handshakes = 3;
+        (void) only(&e, FINDING_LIMIT, &d);
+        e.handshakes = 1000;
+        nothing(&e);
+
         /* Other requests are served */
         e = serving();
         e.now.in_flight = e.now.waiting = 4;
@@ -1548,6 +1574,51 @@ static void test_asleep(void) {
         e.now.threads[QOS_STATE_SLEEP] = e.now.threads[QOS_STATE_CHILD] = 2.4;
         diagnosis_make(&e, &d);
         check(streq(d.summary, "inconclusive"));
+}
+
+/* A proxy or a pool lets one request at a time pass to a peer, which is never idle. */
+static void test_busy_peer(void) {
+        DiagnosisEvidence e = serving();
+        const Finding *f;
+        Diagnosis d;
+
+        e.now.rate = 16;
+        e.now.service = 420 * MS;
+        e.now.first_byte = e.now.queue + e.now.service;
+        e.now.client_rate = 18;
+        e.now.client_latency = 53 * MS;
+        e.n_peers = 1;
+        e.peers[0] = (DiagnosisNamed) {
+                .name = "127.0.0.1:81", .unit = "back.service", .value = 53 * MS, .rate = 18,
+        };
+        f = only(&e, FINDING_DEPENDENCY, &d);
+        check(f->certainty == CERTAINTY_POSSIBLE && streq(f->unit, "back.service"));
+        check(streq(f->text, "of 6.7 requests at a time, 0.95 wait for a response of 127.0.0.1:81 "
+                    "(back.service); the others may wait for a connection to it"));
+
+        /* It is idle for half of the time, or has half of the requests */
+        e.now.client_rate = 9;
+        diagnosis_make(&e, &d);
+        check(d.verdict == VERDICT_UNKNOWN);
+        e.now.client_rate = 18;
+        e.now.rate = 4;
+        diagnosis_make(&e, &d);
+        check(!find(&d, FINDING_DEPENDENCY) || d.findings[0].certainty != CERTAINTY_POSSIBLE);
+}
+
+/* Requests for what is not there are no failure, and are mentioned. */
+static void test_status4xx(void) {
+        DiagnosisEvidence e = serving();
+        Diagnosis d;
+
+        e.now.status4xx = 90;
+        nothing(&e);
+        diagnosis_make(&e, &d);
+        check(!strstr(d.text, "4xx"));
+        e.now.status4xx = 1000;
+        nothing(&e);
+        diagnosis_make(&e, &d);
+        check(strstr(d.text, "requests/s, 100% with HTTP 4xx; mean time"));
 }
 
 /* The only thread that all requests wait for has its CPU for less time than others. */
@@ -1658,6 +1729,21 @@ static void test_down(void) {
         check(strstr(d.text, "inactive"));
         (void) snprintf(e.run.lifecycle.result, sizeof(e.run.lifecycle.result), "exit-code");
         (void) only(&e, FINDING_DOWN, &d);
+
+        /* It has not become ready for longer than the interval. Services of type oneshot do their work */
+        e.run.active_state = "activating";
+        (void) snprintf(e.run.lifecycle.sub_state, sizeof(e.run.lifecycle.sub_state), "start");
+        f = only(&e, FINDING_DOWN, &d);
+        check(streq(f->text, "activating (start) for 16min 40s: it is not ready yet"));
+        check(f->certainty == CERTAINTY_LIKELY);
+        e.now.rate = 10;
+        nothing(&e);
+        e.now.rate = 0;
+        e.run.lifecycle.changed = 1991 * NSEC_PER_SEC;
+        nothing(&e);
+        e.run.lifecycle.changed = 1000 * NSEC_PER_SEC;
+        (void) snprintf(e.run.lifecycle.type, sizeof(e.run.lifecycle.type), "oneshot");
+        nothing(&e);
 
         /* The state of a control group that is no unit is not known */
         e.run.active_state = NULL;
@@ -1789,6 +1875,8 @@ int main(void) {
         test_silent_peer();
         test_inattention();
         test_asleep();
+        test_busy_peer();
+        test_status4xx();
         test_starved_thread();
         test_dropped();
         test_down();

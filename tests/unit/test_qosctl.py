@@ -1228,7 +1228,7 @@ class Others(Test):
 
     def test_diagnose_on_narrow_terminals(self):
         """Words are not broken at the end of a line, so that names and commands can be copied."""
-        command, summary = (f"journalctl -u {self.LONG_NAME} -p err -n 50",
+        command, summary = (f"journalctl -u {self.LONG_NAME} -n 50",
                             "100% of 171 requests/s fail: 171 error replies/s")
         self.qosd.add(self.LONG_NAME)
         self.qosd.diagnosis = {"verdict": "found", "summary": summary, "text": "171 requests/s",

@@ -216,6 +216,7 @@ static const struct {
         size_t offset, size;
 } lifecycle_table[] = {
         { "SubState",       "s", offsetof(Lifecycle, sub_state),   sizeof(((Lifecycle*) NULL)->sub_state) },
+        { "Type",           "s", offsetof(Lifecycle, type),        sizeof(((Lifecycle*) NULL)->type)      },
         { "Result",         "s", offsetof(Lifecycle, result),      sizeof(((Lifecycle*) NULL)->result)    },
         { "FreezerState",   "s", offsetof(Lifecycle, freezer_state),
           sizeof(((Lifecycle*) NULL)->freezer_state) },

@@ -577,6 +577,7 @@ static void requests_fill(const Snapshot *s, DiagnosisFigures *f) {
         if (server->service_states.attributed >= ATTRIBUTED_HALF)
                 f->service_run_queue = server->service_states.shares[QOS_STATE_RUN_QUEUE] * f->service;
         if (covered > 0) {
+                f->status4xx = real(server->status4xx) / covered;
                 f->status5xx = real(server->errors_status5xx) / covered;
                 f->grpc_errors = real(server->errors_grpc) / covered;
                 f->error_replies = real(server->errors_replies) / covered;
@@ -634,6 +635,7 @@ void evidence_from_snapshot(const Snapshot *s, DiagnosisEvidence *ret) {
 
         *ret = (DiagnosisEvidence) {
                 .accept_queue = real(s->metrics.requests.server.connections.accept_queue),
+                .handshakes = real(s->metrics.requests.server.connections.accepted),
                 .accept_queue_max = real(s->metrics.requests.server.connections.accept_queue_max),
         };
         diagnosis_figures_set_absent(&ret->now);

@@ -104,6 +104,10 @@ void unit_set_lifecycle(Unit *u, const Lifecycle *lifecycle) {
                 l.exit_code = u->lifecycle.exit_code;
                 l.exit_status = u->lifecycle.exit_status;
         }
+        /* Nor does it know how long a unit that it has loaded again has been in its state */
+        if (l.changed == 0 && u->lifecycle.sub_state[0])
+                l.changed = streq(l.sub_state, u->lifecycle.sub_state) ? u->lifecycle.changed :
+                            now_nsec(CLOCK_REALTIME);
         u->lifecycle = l;
 }
 
