@@ -181,6 +181,17 @@ static double step_weight(const ChainStep *s) {
         return isnan(s->share) ? 2 : s->share;
 }
 
+/* Nothing is known of the peers of a unit but that it waits for them, or fails with them. Errors of its own
+ * precede a wait. */
+static sd_json_variant* last_finding(const ChainStep *s) {
+        sd_json_variant *dependency = finding_get(s->diagnosis, "dependency"), *own;
+        double weight;
+
+        own = own_finding(s, &weight);
+        return streq_ptr(value_string(own, "kind"), "errors") && value_real(dependency, "share", &weight) ?
+               own : dependency;
+}
+
 const ChainStep* chain_find_cause(const ChainStep *first, sd_json_variant **ret_finding) {
         const ChainStep *s = first;
 
@@ -194,17 +205,16 @@ const ChainStep* chain_find_cause(const ChainStep *first, sd_json_variant **ret_
                         if (!most || step_weight(s->steps[i]) > step_weight(most))
                                 most = s->steps[i];
                 if (!most || (own && weight > step_weight(most))) {
-                        /* Nothing is known of it but that the unit above waits for it, or fails with it */
                         if (!own && s->above &&
                             !streq_ptr(value_string(s->diagnosis, "verdict"), "unknown")) {
                                 s = s->above;
-                                own = finding_get(s->diagnosis, "dependency");
+                                own = last_finding(s);
                         }
                         *ret_finding = own;
                         return s;
                 }
                 if (!most->diagnosis) {
-                        *ret_finding = finding_get(s->diagnosis, "dependency");
+                        *ret_finding = last_finding(s);
                         return s;
                 }
                 s = most;

@@ -699,8 +699,11 @@ def without_a_response():
         def objective():
             return qosctl_json("list-thresholds", r.name)[0]
         # A third of all, of which a tenth may be bad
-        t = wait_for("all burn the budget", lambda: (t := objective())["burnRate60s"] > 3.3 and t, 20)
-        check(t["burnRate60s"] < 3.4 and t["burnRate5min"] < 3.4, f"burn rates: {t}")
+        wait_for("all burn the budget", lambda: objective()["burnRate60s"] > 3.3, 20)
+        # No other requests come while these wait. Those that would have come count as well: of the time since the unit
+        # was attached the outage is a growing part, and 10 is what an outage of all of the period burns
+        t = wait_for("the outage burns the budget", lambda: (t := objective())["burnRate60s"] > 8 and t, 60)
+        check(t["burnRate60s"] <= 10 and 8 < t["burnRate1h"] <= 10, f"burn rates: {t}")
         equal((t["good"], t["total"]), (10, 10), "good, total while they wait")
         r.kill("SIGKILL")
         wait_for("they have ended", lambda: server_figures(r)["errors"]["reset"] == 5)

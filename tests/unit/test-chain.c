@@ -150,6 +150,7 @@ static void test_units(void) {
 /* The way of most time; a unit's own wait that weighs more ends it. */
 static void test_cause(void) {
         _cleanup_chain_ ChainStep *first = chain_new("a.service");
+        _cleanup_chain_ ChainStep *fails = chain_new("a.service");
         sd_json_variant *finding;
         ChainStep *s;
 
@@ -169,6 +170,15 @@ static void test_cause(void) {
 
         diagnosed(first, "{\"kind\":\"cpu\",\"share\":0.7}", "");
         check(chain_find_cause(first, &finding) == first && streq(value_string(finding, "kind"), "cpu"));
+
+        /* It waits for a peer without a finding, and fails for reasons of its own */
+        diagnosed(fails, "{\"kind\":\"errors\",\"share\":1}," DEPENDENCY("0.6"),
+                  "{\"name\":\"127.0.0.1:1\",\"unit\":\"b.service\",\"time\":1000000,\"rate\":200}");
+        check(chain_find_cause(fails, &finding) == fails);
+        check(streq(value_string(finding, "kind"), "errors"));
+        diagnosed(fails->steps[0], "", "");
+        check(chain_find_cause(fails, &finding) == fails);
+        check(streq(value_string(finding, "kind"), "errors"));
 }
 
 static void test_json(void) {

@@ -66,31 +66,69 @@ static bool read_endpoint(Unit *u, const ThresholdRule *rule, ObjectiveCounts *r
         return rows.measured && count_endpoint(u, &rows, rule, ret);
 }
 
-/* pending: requests that have waited for longer than the limit. NULL: without these, so that the total does
- * not fall when they get their response. */
-static bool read_counts(Unit *u, const ThresholdRule *rule, uint64_t window, uint64_t *pending,
+/* What has no response, in no counter yet. */
+typedef struct Pending {
+        uint64_t n;                     /* requests that have waited for longer than the limit */
+        uint64_t silence;               /* ns for which these should have had one, and nothing has got any */
+        uint64_t covered;               /* ns of the totals */
+} Pending;
+
+/* The time for which the oldest of these has exceeded the limit, if there was no response in that. */
+static uint64_t read_silence(const WindowSources *sources, uint64_t now, uint64_t late) {
+        WindowReading reading;
+        uint64_t window;
+
+        window = late >= 300 * NSEC_PER_SEC ? 300 * NSEC_PER_SEC :
+                late >= 60 * NSEC_PER_SEC ? 60 * NSEC_PER_SEC :
+                late >= 10 * NSEC_PER_SEC ? 10 * NSEC_PER_SEC :
+                late >= NSEC_PER_SEC ? late / NSEC_PER_SEC * NSEC_PER_SEC :
+                late / (100 * NSEC_PER_MSEC) * (100 * NSEC_PER_MSEC);
+        if (window == 0 ||
+            window_read_some(sources, now, window, /* distributions= */ 0, &reading) < 0)
+                return 0;
+        return reading.cells[QOS_COUNTER_COUNT] > 0 || reading.cells[QOS_COUNTER_ERRORS_RESET] > 0 ||
+                reading.cells[QOS_COUNTER_ERRORS_TIMEOUT] > 0 ? 0 : late;
+}
+
+/* ret_pending: NULL: not needed, as in the total, which does not fall when these get their response. */
+static bool read_counts(Unit *u, const ThresholdRule *rule, uint64_t window, Pending *ret_pending,
                         ObjectiveCounts *ret) {
+        double limit = threshold_rule_get_good_limit(rule);
+        uint64_t now = now_nsec(CLOCK_MONOTONIC), oldest_at;
         WindowSource buffer[UNITS_MAX_LIMIT];
         WindowReading reading;
         WindowSources sources;
 
+        if (ret_pending)
+                *ret_pending = (Pending) {};
         if (!u->view || !is_measured(manager_get_measured(u->manager), MEASURED_ARRIVALS))
                 return false;
-        if (*rule->selector) {
-                if (pending)
-                        *pending = 0; /* their number is known of the whole unit alone */
-                return read_endpoint(u, rule, ret);
-        }
-        if (pending)
-                gauges_refresh(u->manager, now_nsec(CLOCK_MONOTONIC), /* missing= */ false);
+        if (*rule->selector)
+                return read_endpoint(u, rule, ret); /* what is pending is known of the whole unit alone */
+        if (ret_pending)
+                gauges_refresh(u->manager, now, /* missing= */ false);
         unit_get_sources(u, buffer, &sources);
         if (window_read(&sources, now_nsec(CLOCK_MONOTONIC), window, &reading) < 0 ||
             window_reading_is_overlapping(&reading))
                 return false;
         *ret = count_all(&reading, rule);
-        if (pending)
-                *pending = sources_count_pending(&sources, u->manager, threshold_rule_get_good_limit(rule));
+        if (!ret_pending)
+                return true;
+        ret_pending->covered = reading.covered;
+        ret_pending->n = sources_count_pending(&sources, u->manager, limit, &oldest_at);
+        if (ret_pending->n > 0 && now > oldest_at + (uint64_t) limit)
+                ret_pending->silence = read_silence(&sources, now, now - oldest_at - (uint64_t) limit);
         return true;
+}
+
+/* Requests of a period that are not good, besides those that were counted. Clients that wait send no others:
+ * while nothing gets a response, as many count as in the rest of the period. */
+static uint64_t pending_count(const Pending *pending, uint64_t total, uint64_t period) {
+        period = MIN(period, pending->covered);
+        if (pending->n == 0 || period <= pending->silence)
+                return pending->n;
+        return pending->n + (uint64_t) ((double) total * (double) pending->silence /
+                                        (double) (period - pending->silence));
 }
 
 /* Counts may decrease when a response in transmission exceeds the limit, and when totals restart. */
@@ -102,8 +140,9 @@ static ObjectiveCounts threshold_subtract_before(const Threshold *a, ObjectiveCo
 }
 
 bool threshold_get_error_budget(const Threshold *a, ErrorBudget *ret) {
-        uint64_t now = now_nsec(CLOCK_MONOTONIC), pending;
+        uint64_t now = now_nsec(CLOCK_MONOTONIC);
         ObjectiveCounts counts, within;
+        Pending pending;
         double target;
 
         if (!threshold_is_objective(a, &target) ||
@@ -112,16 +151,19 @@ bool threshold_get_error_budget(const Threshold *a, ErrorBudget *ret) {
 
         ret->counts = threshold_subtract_before(a, counts);
         for (BurnPeriod i = 0; i < BURN_PERIODS; i++) {
-                uint64_t waiting = pending;
+                bool known = true;
 
                 /* Windows of the unit include counts from before a restart of qosd */
                 if (*a->rule.selector || !window_is_valid(burn_period_table[i].nsec))
                         within = a->history && a->history->begun
                                 ? objective_history_get(a->history, now, i, counts)
                                 : ret->counts;
-                else if (!read_counts(a->unit, &a->rule, burn_period_table[i].nsec, &waiting, &within))
-                        within = (ObjectiveCounts) {}, waiting = 0;
-                within.total += waiting;
+                else
+                        known = read_counts(a->unit, &a->rule, burn_period_table[i].nsec, NULL, &within);
+                if (!known)
+                        within = (ObjectiveCounts) {};
+                else
+                        within.total += pending_count(&pending, within.total, burn_period_table[i].nsec);
                 ret->burn_rates[i] = objective_get_burn_rate(within, target);
         }
         return true;

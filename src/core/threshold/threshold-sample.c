@@ -25,29 +25,38 @@
                      member) ((metric)->offset - \
                               offsetof(Metrics, member) < sizeof(((const Metrics*) NULL)->member))
 
-uint64_t sources_count_pending(const WindowSources *w, const Manager *m, double limit) {
-        uint64_t n = 0;
+uint64_t sources_count_pending(const WindowSources *w, const Manager *m, double limit,
+                               uint64_t *ret_oldest_at) {
+        uint64_t n = 0, oldest_at = UINT64_MAX;
 
         for (size_t i = 0; i < w->n; i++) {
                 const struct qos_unit_map *map = w->sources[i].map;
                 int64_t in_flight = __atomic_load_n(&map->in_flight, __ATOMIC_RELAXED);
+                bool iterated = m->readings.gauges.sessions.oldest != 0 &&
+                        map->oldest_session == m->readings.gauges.sessions.oldest;
                 uint64_t waiting = 0;
 
+                if (iterated)
+                        oldest_at = MIN(oldest_at, (uint64_t) map->waiting.oldest_at);
                 for (unsigned bin = 1; bin < QOS_WAITING_BINS; bin++) {
                         if (QOS_WAITING_NSEC(bin) < limit)
                                 continue;
-                        if (m->readings.gauges.sessions.oldest != 0 &&
-                            map->oldest_session == m->readings.gauges.sessions.oldest)
+                        if (iterated)
                                 waiting += map->waiting.ages[bin];
                         for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
                                 if (m->readings.gauges.sessions.gauges[g] != 0 &&
-                                    map->gauges[g].session == m->readings.gauges.sessions.gauges[g])
+                                    map->gauges[g].session == m->readings.gauges.sessions.gauges[g]) {
                                         n += map->gauges[g].waiting.ages[bin];
+                                        oldest_at = MIN(oldest_at,
+                                                        (uint64_t) map->gauges[g].waiting.oldest_at);
+                                }
                 }
                 /* Those that ended since the iterator ran are among the counts */
                 if (in_flight > 0)
                         n += MIN(waiting, (uint64_t) in_flight);
         }
+        if (ret_oldest_at)
+                *ret_oldest_at = oldest_at;
         return n;
 }
 
@@ -293,7 +302,7 @@ double unit_get_threshold_value(Unit *u, const ThresholdSample *l, const Thresho
                 return real;
 
         unit_get_sources(u, buffer, &sources);
-        waiting = sources_count_pending(&sources, u->manager, threshold_rule_get_good_limit(rule));
+        waiting = sources_count_pending(&sources, u->manager, threshold_rule_get_good_limit(rule), NULL);
         if (waiting == 0)
                 return real;
         value = window_get_quantile(&l->reading, d, q, u->manager->config.minimum_samples, waiting,

@@ -56,7 +56,8 @@ bool metric_get_server_quantile(const Metric *metric, enum qos_distribution *ret
 bool threshold_sample_is_hidden(const Unit *u, const ThresholdSample *l, const ThresholdRule *rule);
 
 /* Number of requests without response that are older than the limit; lower bound. */
-uint64_t sources_count_pending(const WindowSources *w, const Manager *m, double limit);
+uint64_t sources_count_pending(const WindowSources *w, const Manager *m, double limit,
+                               uint64_t *ret_oldest_at);
 
 /* Value of the rule's metric. In quantiles of latency and time to first byte of the whole unit, pending
  * requests older than the limit count as exceeding it. NaN: unknown, or a counter with a window longer than
