@@ -189,7 +189,8 @@ def zero_windows():
     cable.cut()
 
 
-@test(deadline=40)
+@test(deadline=40, flaky=("2026-12-31", "the kernel of the lab runs no program for one TCP timer in some twenty, "
+                          "presumably while a process is current that it hides from programs"))
 def silent_death_of_a_client():
     """When the network fails during a request, it is in flight until the server's kernel gives up the connection: a
     timeout."""
