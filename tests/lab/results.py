@@ -6,8 +6,7 @@
 
 Reads TIER.jsonl, a test each with its name, result and seconds (from run.py, or meson's testlog.json), and tiers.jsonl,
 what each tier took. Writes junit.xml beside them, and prints the ten slowest tests, the seconds of the CPU by tier, and
-last, as some logs are kept from their end only, the tests that passed only when they ran again, and those that
-failed."""
+last, as some logs are kept from their end only, those that failed."""
 
 import json
 import re
@@ -75,13 +74,13 @@ def seconds(test):
     return test.get("seconds", test.get("duration", 0))
 
 
-def print_failed(title, messages):
-    if messages:
-        print(title)
-    for (tier, name), text in list(messages.items())[:FAILED_MAX]:
-        print(f"  {tier} {name}: {text[:MESSAGE_MAX]}")
-    if len(messages) > FAILED_MAX:
-        print(f"  and {len(messages) - FAILED_MAX} others")
+def print_failed(lines):
+    if lines:
+        print("Failed:")
+    for line in lines[:FAILED_MAX]:
+        print(f"  {line}")
+    if len(lines) > FAILED_MAX:
+        print(f"  and {len(lines) - FAILED_MAX} others")
 
 
 def main():
@@ -101,15 +100,8 @@ def main():
             print(f"  {t['seconds']:6.0f} s {t['cpu']:6.0f} s  {t['tier']}")
         print(f"         {sum(t['cpu'] for t in took):9.0f} s  all")
 
-    # The last result counts, and the first message
-    last = {(tier, t["name"]): has_failed(tier, t) for tier, tests in tiers.items() for t in tests}
-    first = {}
-    for tier, tests in tiers.items():
-        for t in tests:
-            if has_failed(tier, t):
-                first.setdefault((tier, t["name"]), message(tier, t))
-    print_failed("Passed only when run again:", {k: m for k, m in first.items() if not last[k]})
-    print_failed("Failed:", {k: m for k, m in first.items() if last[k]})
+    print_failed([f"{tier} {t['name']}: {message(tier, t)[:MESSAGE_MAX]}"
+                  for tier, tests in tiers.items() for t in tests if has_failed(tier, t)])
 
 
 main()

@@ -39,8 +39,6 @@ def pytest_addoption(parser):
     group.addoption("--nightly", action="store_true", help="also what runs at night only, or if it is named")
     group.addoption("--part", choices=["together", "own-daemon", "quiet"], help="only the tests of this part")
     group.addoption("--shared", action="store_true", help="only tests that no other run with this option has begun")
-    group.addoption("--again", type=int, default=0, metavar="N",
-                    help="how many that failed may be run once more, alone")
     group.addoption("--results", metavar="FILE", help="append a line of JSON for each test to it: its name, result, "
                     "seconds, CPU seconds (of the test, its clients and its units, without qosd), and its output")
     # Of one letter, as that of pytest-xdist
@@ -210,7 +208,6 @@ class Run:
         self.begun = time.monotonic()
         self.results = {"ok": 0, "FAIL": 0, "SKIP": 0}
         self.seconds = {}
-        self.failed = []    # items with their reports, while it is open whether they run again
         self.file = open(self.option.results, "a") if self.option.results else None
         self.items = {name_of(i): i for i in session.items}
 
@@ -274,10 +271,7 @@ class Run:
               f"{time.monotonic() - self.begun:.0f} s]", flush=True)
         if word != "ok":
             print("".join(f"     {line}\n" for line in said.splitlines()), end="", flush=True)
-        if word == "FAIL" and self.option.again:
-            self.failed.append((item, reports))
-        else:
-            self.log(reports)
+        self.log(reports)
 
     def some(self, items, at_once=1, shared=False):
         jobs = [running.Job(name_of(i), lambda i=i: run_item(i), value(i, "deadline", 30)) for i in items]
@@ -305,21 +299,6 @@ class Run:
                 self.some(quiet["light"], self.option.side_by_side or LIGHT_SIDE_BY_SIDE)
                 self.some(quiet["loaded"])
         self.some(quiet["alone"])
-        self.again()
-
-    def again(self):
-        failed, self.failed = self.failed, []
-        # More failures than these are not caused by a busy machine
-        if len(failed) > self.option.again:
-            self.log(r for _, reports in failed for r in reports)
-            return
-        self.option.again = 0
-        for item, _ in failed:
-            self.results["FAIL"] -= 1
-            before = self.results["ok"]
-            self.some([item])
-            if self.results["ok"] > before:
-                print(f"Passed only when run again: {name_of(item)}", flush=True)
 
     def take_up(self):
         """Returns the state of the run before the machine booted, if it did for this one."""
