@@ -9,7 +9,7 @@ import subprocess
 import scenario
 from capture import exchanges
 from scenario import (MSEC, Cable, Client, NetemCable, Server, Talk, attach, check, count, equal, expect_total, load,
-                      lookup, nsenter, run, server_figures, start_served, test, total, wait_for)
+                      lookup, nsenter, run, server_figures, start_served, test, total, wait_for, within)
 
 
 def all_is_over(server):
@@ -254,7 +254,8 @@ def accept_queue():
     cable = Cable()     # only for its namespace, whose counters no other program changes
     s, dropped = accept_queue_overflows(cable.b, lambda: cable.counter("TcpExtListenDrops"))
     check(dropped > 0, "the kernel dropped nothing")
-    expect_total(s, dropped, "requests.server.connections.listenDrops")
+    # The program looks at the queue before the kernel does, and the server may have taken one from it meanwhile
+    within(total(s, "requests.server.connections.listenDrops"), dropped, 0, 2, "listenDrops")
     cable.cut()
 
 
