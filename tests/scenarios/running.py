@@ -175,13 +175,14 @@ class Running:
             quiet("systemctl", "kill", "--kill-whom=all", "--signal=SIGKILL", *units)
             quiet("systemctl", "stop", *units)
             quiet("systemctl", "reset-failed", *units)
+        enabled = glob.glob(f"/etc/systemd/system/*.wants/{self.prefix}*")
         for path in (glob.glob(f"{scenario.UNIT_DIR}/{self.prefix}*")
-                     + glob.glob(f"/etc/systemd/system/{self.prefix}*") +
-                     glob.glob(f"/etc/systemd/system/*.wants/{self.prefix}*")):
+                     + glob.glob(f"/etc/systemd/system/{self.prefix}*") + enabled):
             shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
         for path in glob.glob(f"/run/{self.prefix}*"):
             shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
-        if units:
+        # Stopped units are unloaded without that, which takes PID 1 0.1 s of the CPU
+        if enabled:
             quiet("systemctl", "daemon-reload")
         for path in glob.glob(f"/run/netns/{self.prefix}*"):
             quiet("ip", "netns", "del", os.path.basename(path))
