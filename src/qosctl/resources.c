@@ -185,14 +185,14 @@ static int add_wakers(Table *t, sd_json_variant *resource, const char *unit) {
 
         for (size_t i = 0; wakers && i < sd_json_variant_elements(wakers); i++) {
                 sd_json_variant *w = sd_json_variant_by_index(wakers, i);
-                const char *whose = value_string(w, "unit");
-                bool other = whose && !streq(whose, unit);
+                const char *owner = value_string(w, "unit");
+                bool other = owner && !streq(owner, unit);
                 char *longer;
                 uint64_t tid = 0;
 
                 (void) value_unsigned(w, "tid", &tid);
                 if (asprintf(&longer, "%s%s%s %" PRIu64 "%s%s%s", strempty(text), text ? ", " : "",
-                             value_string(w, "name") ?: "?", tid, other ? " (" : "", other ? whose : "",
+                             value_string(w, "name") ?: "?", tid, other ? " (" : "", other ? owner : "",
                              other ? ")" : "") < 0)
                         return log_out_of_memory();
                 free(text);

@@ -9,9 +9,9 @@
 #include "event-journal.h"
 #include "evidence.h"
 #include "journal-queue.h"
-#include "json.h"
 #include "log.h"
 #include "observer.h"
+#include "snapshot-json.h"
 #include "state-label.h"
 #include "threshold-monitor.h"
 

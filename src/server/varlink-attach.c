@@ -20,7 +20,7 @@ static void on_attached(Manager *m, int error, const QosError *e, Unit *u, void 
                                           SD_JSON_BUILD_PAIR_CONDITION(!!degraded, "degraded",
                                                                        SD_JSON_BUILD_STRING(degraded)));
         }
-        varlink_io_touch(c->pump);
+        varlink_io_touch(c->io);
 }
 
 static int connection_attach(Connection *c) {

@@ -5,8 +5,8 @@
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 
-#include "json.h"
 #include "log.h"
+#include "snapshot-json.h"
 #include "varlink-connection.h"
 
 /* Limit of unread data of a subscriber, some tens of readings, beyond which readings are skipped and
@@ -169,7 +169,7 @@ static void on_authorized(int result, void *userdata) {
                 if (r < 0) /* without effect if that was the error that it has sent */
                         (void) sd_varlink_error_errno(c->link, r);
         }
-        varlink_io_touch(c->pump);
+        varlink_io_touch(c->io);
 }
 
 int connection_authorize(Connection *c, bool interactive) {
@@ -205,7 +205,7 @@ static void on_unit_queried(const QosError *e, void *userdata) {
 
         c->unit_query = NULL;
         (void) vl_reply_error(c->link, -ENXIO, e);
-        varlink_io_touch(c->pump);
+        varlink_io_touch(c->io);
 }
 
 int connection_reply_missing(Connection *c, sd_varlink_method_flags_t flags, const char *unit, QosError *e) {

@@ -147,7 +147,7 @@ typedef struct Mark {
 struct Connection {
         VarlinkServer *server;
         sd_varlink *link;
-        VarlinkIo *pump;
+        VarlinkIo *io;
         uid_t uid;
         Connection *previous, *next;
 

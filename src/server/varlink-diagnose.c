@@ -49,21 +49,21 @@ static void connection_fail_diagnosis(Connection *c, int error, const QosError *
         else /* without effect if an error was sent */
                 (void) sd_varlink_error_errno(c->link, error);
         connection_forget_call(c);
-        varlink_io_touch(c->pump);
+        varlink_io_touch(c->io);
 }
 
 static int on_interval_over(sd_event_source *source, uint64_t usec, void *userdata) {
         Connection *c = ASSERT_PTR(userdata);
 
         c->diagnosing->state = DIAGNOSING_RESOURCES;
-        (void) varlink_io_want_turn(c->pump, /* when_written= */ false);
+        (void) varlink_io_want_turn(c->io, /* when_written= */ false);
         return 0;
 }
 
 static void on_names(uint64_t nsec, void *userdata) {
         Connection *c = ASSERT_PTR(userdata);
 
-        names_were_read(varlink_io_get_user(c->pump), nsec);
+        names_were_read(varlink_io_get_user(c->io), nsec);
         (void) on_interval_over(NULL, 0, c);
 }
 
@@ -114,12 +114,12 @@ void connection_go_on_diagnosing(Connection *c) {
         }
 
         do
-                r = diagnosing_step(d, u, varlink_io_get_user(c->pump));
+                r = diagnosing_step(d, u, varlink_io_get_user(c->io));
         while (r > 0 && now_nsec(CLOCK_MONOTONIC) < begin + LIST_TURN_NSEC);
         if (d->state == DIAGNOSING_NAMES)
                 return;
         if (r > 0) {
-                (void) varlink_io_want_turn(c->pump, /* when_written= */ false);
+                (void) varlink_io_want_turn(c->io, /* when_written= */ false);
                 return;
         }
 
@@ -144,7 +144,7 @@ void connection_go_on_diagnosing(Connection *c) {
                 connection_fail_diagnosis(c, r, NULL);
         else {
                 connection_forget_call(c);
-                varlink_io_touch(c->pump);
+                varlink_io_touch(c->io);
         }
 }
 
@@ -165,7 +165,7 @@ static void on_diagnosis_attached(Manager *m, int error, const QosError *e, Unit
                 return;
         }
         d->state = DIAGNOSING_RESOURCES;
-        (void) varlink_io_want_turn(c->pump, /* when_written= */ false);
+        (void) varlink_io_want_turn(c->io, /* when_written= */ false);
 }
 
 static int connection_diagnose_attach(Connection *c) {

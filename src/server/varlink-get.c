@@ -3,10 +3,10 @@
 /* Get, GetMany, GetView, Mark, Histogram */
 
 #include "hierarchy.h"
-#include "json.h"
 #include "mounts.h"
 #include "peers.h"
 #include "probe.h"
+#include "snapshot-json.h"
 #include "varlink-connection.h"
 
 /* Maps that are given to one user, other than root, in one run of qosd. Each keeps its memory (628 KiB)
@@ -276,7 +276,7 @@ static int connection_read_many(Connection *c) {
 /* Reads the units, and makes the reply at the next turns, some of them at a time. */
 int connection_go_on_many(Connection *c) {
         uint64_t begin = now_nsec(CLOCK_MONOTONIC);
-        TurnUser *user = varlink_io_get_user(c->pump);
+        TurnUser *user = varlink_io_get_user(c->io);
         Many *m = c->many;
         unsigned n = 0;
         int r = 0;
@@ -291,7 +291,7 @@ int connection_go_on_many(Connection *c) {
         }
         while (r == 0 && m->next < m->n) {
                 if (n++ >= LIST_TURN_UNITS || now_nsec(CLOCK_MONOTONIC) >= begin + LIST_TURN_NSEC) {
-                        (void) varlink_io_want_turn(c->pump, /* when_written= */ false);
+                        (void) varlink_io_want_turn(c->io, /* when_written= */ false);
                         return 0;
                 }
                 many_add(m, m->next++);
@@ -303,7 +303,7 @@ int connection_go_on_many(Connection *c) {
 }
 
 void connection_resume_readers(Connection *c, bool begun) {
-        TurnUser *user = c->pump ? varlink_io_get_user(c->pump) : NULL;
+        TurnUser *user = c->io ? varlink_io_get_user(c->io) : NULL;
 
         if (!user)
                 return;
@@ -311,7 +311,7 @@ void connection_resume_readers(Connection *c, bool begun) {
                 user->reads_many = false;
         for (Connection *i = c->server->connections; i; i = i->next)
                 if (i->uid == c->uid && (i->many || i->inspecting) &&
-                    varlink_io_want_turn(i->pump, /* when_written= */ false))
+                    varlink_io_want_turn(i->io, /* when_written= */ false))
                         break;
 }
 

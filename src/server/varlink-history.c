@@ -3,7 +3,7 @@
 /* History */
 
 #include "history.h"
-#include "json.h"
+#include "snapshot-json.h"
 #include "varlink-connection.h"
 
 /* Steps in one reply: as many as there are of 10 s, or of 5 min. */

@@ -46,15 +46,15 @@ void connection_restart_inspecting(Connection *c) {
 
         i->query = waits_query_free(i->query);
         i->waits = false;
-        (void) varlink_io_want_turn(c->pump, /* when_written= */ false);
+        (void) varlink_io_want_turn(c->io, /* when_written= */ false);
 }
 
 static void on_names(uint64_t nsec, void *userdata) {
         Connection *c = ASSERT_PTR(userdata);
 
         c->inspecting->waits = false;
-        names_were_read(varlink_io_get_user(c->pump), nsec);
-        (void) varlink_io_want_turn(c->pump, /* when_written= */ false);
+        names_were_read(varlink_io_get_user(c->io), nsec);
+        (void) varlink_io_want_turn(c->io, /* when_written= */ false);
 }
 
 /* Replies, once the reading is complete; 1: it is not. */
@@ -106,7 +106,7 @@ static int connection_step_inspecting(Connection *c, Unit *u) {
 int connection_go_on_inspecting(Connection *c) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         uint64_t begin = now_nsec(CLOCK_MONOTONIC), cpu = now_nsec(CLOCK_THREAD_CPUTIME_ID);
-        TurnUser *user = varlink_io_get_user(c->pump);
+        TurnUser *user = varlink_io_get_user(c->io);
         Inspecting *i = c->inspecting;
         const Inspection *kept;
         Unit *u;
@@ -132,7 +132,7 @@ int connection_go_on_inspecting(Connection *c) {
                         while (r > 0 && !i->waits && now_nsec(CLOCK_MONOTONIC) < begin + LIST_TURN_NSEC);
                         i->cpu += now_nsec(CLOCK_THREAD_CPUTIME_ID) - cpu;
                         if (r > 0 && !i->waits)
-                                (void) varlink_io_want_turn(c->pump, /* when_written= */ false);
+                                (void) varlink_io_want_turn(c->io, /* when_written= */ false);
                         if (r > 0)
                                 return 0;
                 }

@@ -23,7 +23,7 @@ typedef struct Output {
 struct VarlinkIo {
         VarlinkIoSet *set;
         Turn turn;
-        sd_varlink *link;               /* no reference: the pump ends with the connection */
+        sd_varlink *link;               /* no reference: the io ends with the connection */
         int fd;                         /* the link's */
         sd_event_source *io;
         VarlinkIo *touched_before, *touched_next; /* in the set's list */
@@ -39,7 +39,7 @@ struct VarlinkIo {
         sd_event_source *unread_timer;  /* fires no later than that has been so for too long */
         size_t unfinished;              /* bytes of the message whose end has not been seen */
         size_t received;                /* bytes in the set's sum */
-        bool *freed;                    /* set when the pump ends within its own callback */
+        bool *freed;                    /* set when the io ends within its own callback */
 };
 
 /* ---- messages that several connections get ------------------------------------------------------------ */

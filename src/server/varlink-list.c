@@ -4,8 +4,10 @@
 
 #include "config-build.h"
 #include "hierarchy.h"
-#include "json.h"
+#include "hold-json.h"
 #include "probe.h"
+#include "snapshot-json.h"
+#include "threshold-json.h"
 #include "unit-totals.h"
 #include "varlink-connection.h"
 #include "xqos-loader.h"
@@ -61,7 +63,7 @@ static int unit_write_list_entry(Unit *u, const Connection *c, uint64_t window, 
         }
 
         json_writer_add_boolean(w, "attached", true);
-        holds_write(u, now_usec(CLOCK_BOOTTIME), w);
+        holds_write(u->holds, now_usec(CLOCK_BOOTTIME), w);
         if (degraded)
                 json_writer_add_string(w, "degraded", degraded);
         if (outer)
@@ -112,7 +114,7 @@ int connection_send_text(Connection *c, const char *parameters) {
         text = varlink_text_new(message);
         if (!text)
                 return -ENOMEM;
-        r = varlink_io_send(c->pump, text, ",\"continues\":true}");
+        r = varlink_io_send(c->io, text, ",\"continues\":true}");
         varlink_text_unref(text);
         return r;
 }
@@ -177,7 +179,7 @@ static int connection_go_on_listing_units(Connection *c) {
                         return r;
                 }
                 if (++n >= LIST_TURN_UNITS || now_nsec(CLOCK_MONOTONIC) >= begin + LIST_TURN_NSEC) {
-                        (void) varlink_io_want_turn(c->pump, /* when_written= */ true);
+                        (void) varlink_io_want_turn(c->io, /* when_written= */ true);
                         return 0;
                 }
         }
@@ -258,7 +260,7 @@ static int connection_go_on_export(Connection *c) {
                 if (r < 0)
                         return r;
                 if (++n >= EXPORT_TURN_UNITS || now_nsec(CLOCK_MONOTONIC) >= begin + LIST_TURN_NSEC) {
-                        (void) varlink_io_want_turn(c->pump, /* when_written= */ true);
+                        (void) varlink_io_want_turn(c->io, /* when_written= */ true);
                         return 0;
                 }
         }
@@ -333,7 +335,7 @@ int connection_go_on_listing(Connection *c) {
                 if (r < 0)
                         return r;
                 if (++n >= LIST_TURN_UNITS || now_nsec(CLOCK_MONOTONIC) >= begin + LIST_TURN_NSEC) {
-                        (void) varlink_io_want_turn(c->pump, /* when_written= */ true);
+                        (void) varlink_io_want_turn(c->io, /* when_written= */ true);
                         return 0;
                 }
         }

@@ -104,7 +104,7 @@ static void on_unit_detaching(Unit *u, void *userdata) {
                         c->stream = stream_free(c->stream);
                         c->monitor = monitor_free(c->monitor);
                         (void) vl_reply_error(c->link, r, &e);
-                        varlink_io_touch(c->pump);
+                        varlink_io_touch(c->io);
                 }
         }
 }
@@ -153,7 +153,7 @@ static void connection_free(Connection *c) {
         monitor_free(c->monitor);
         for (unsigned i = 0; i < MARKS_MAX; i++)
                 free(c->marks[i]);
-        varlink_io_free(c->pump);
+        varlink_io_free(c->io);
         manager_release_lease(v->manager, c);
         free(c);
         memory_trim_request(v->manager->trim);
@@ -201,7 +201,7 @@ static int connection_new(VarlinkServer *v, sd_varlink *link, uid_t uid) {
         (void) sd_varlink_set_userdata(link, c);
 
         /* If it fails, the caller closes the link, and on_disconnect() does the rest */
-        return varlink_io_new(&v->io, link, uid, on_turn, c, &c->pump);
+        return varlink_io_new(&v->io, link, uid, on_turn, c, &c->io);
 }
 
 static void on_disconnect(sd_varlink_server *server, sd_varlink *link, void *userdata) {

@@ -2,7 +2,7 @@
 
 /* Subscribe */
 
-#include "json.h"
+#include "snapshot-json.h"
 #include "varlink-connection.h"
 
 /* Limit of streams of readings of one user other than root. */
@@ -103,11 +103,11 @@ int connection_send_round(Connection *c) {
                         unit_log_unshowable(u, r);
                         continue;
                 }
-                r = varlink_io_send(c->pump, text, end);
+                r = varlink_io_send(c->io, text, end);
                 if (r < 0)
                         return r;
                 if (s->next < UNITS_MAX_LIMIT && now_nsec(CLOCK_MONOTONIC) >= begin + LIST_TURN_NSEC) {
-                        (void) varlink_io_want_turn(c->pump, /* when_written= */ false);
+                        (void) varlink_io_want_turn(c->io, /* when_written= */ false);
                         return 0;
                 }
         }
@@ -126,7 +126,7 @@ static int on_stream_tick(sd_event_source *source, uint64_t usec, void *userdata
                                         s->interval_usec);
         (void) sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
 
-        if (!varlink_io_want_turn(c->pump, /* when_written= */ false))
+        if (!varlink_io_want_turn(c->io, /* when_written= */ false))
                 s->skipped++;
         return 0;
 }
@@ -147,7 +147,7 @@ int vl_method_subscribe(sd_varlink *link, sd_json_variant *parameters, sd_varlin
         _cleanup_(strv_freep) char **units = NULL;
         Connection *c = ASSERT_PTR(userdata);
         Manager *m = c->server->manager;
-        TurnUser *user = varlink_io_get_user(c->pump);
+        TurnUser *user = varlink_io_get_user(c->io);
         uint64_t now;
         int r;
 

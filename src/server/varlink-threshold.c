@@ -2,8 +2,9 @@
 
 /* SetThreshold, ClearThreshold, Monitor, Wait */
 
-#include "json.h"
 #include "log.h"
+#include "snapshot-json.h"
+#include "threshold-json.h"
 #include "varlink-connection.h"
 
 #define POLKIT_ACTION_CONFIGURE "org.qosd1.configure"
@@ -128,7 +129,7 @@ static int connection_send_event(const ThresholdEvent *e, void *userdata) {
                         r = sd_varlink_notifybo(c->link, SD_JSON_BUILD_PAIR_VARIANT("event", v));
                 if (r < 0)
                         return r;
-                varlink_io_touch(c->pump);
+                varlink_io_touch(c->io);
         }
         c->monitor->seq = e->seq;
         return 0;
@@ -145,7 +146,7 @@ static void connection_end_monitor(Connection *c) {
                                   SD_JSON_BUILD_PAIR_UNSIGNED("seq", seq),
                                   SD_JSON_BUILD_PAIR_STRING("message",
                                                             "events were not fetched, no more are sent"));
-        varlink_io_touch(c->pump);
+        varlink_io_touch(c->io);
 }
 
 /* Sends the events that the subscriber has missed. False: they are no longer in the log. */
@@ -334,7 +335,7 @@ static void on_condition(const Threshold *a, const QosError *e, void *userdata) 
                 (void) sd_varlink_replybo(c->link,
                                           SD_JSON_BUILD_PAIR_STRING("unit", a->unit->name),
                                           SD_JSON_BUILD_PAIR_VARIANT("value", value));
-        varlink_io_touch(c->pump);
+        varlink_io_touch(c->io);
 }
 
 int vl_method_wait(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,

@@ -8,11 +8,12 @@
 
 #include "check.h"
 #include "history.h"
-#include "json.h"
+#include "hold-json.h"
 #include "mounts.h"
 #include "manager.h"
 #include "metric.h"
 #include "peers.h"
+#include "snapshot-json.h"
 #include "unit-map.h"
 #include "util-idl.h"
 
@@ -409,7 +410,7 @@ static sd_json_variant* check_holds(const char *expected) {
                 _cleanup_json_writer_ JsonWriter w;
 
                 json_writer_begin(&w, i > 0);
-                holds_write(&unit, 1000, &w);
+                holds_write(unit.holds, 1000, &w);
                 check((i > 0 ? json_writer_finish_text(&w, &text) : json_writer_finish_variant(&w, &v)) >=
                       0);
         }

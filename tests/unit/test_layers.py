@@ -57,7 +57,7 @@ KNOWN = {
 
 def includes(path):
     with open(path) as f:
-        # By base name, also where the path is given: "../server/json.h" goes up, too
+        # By base name, also where the path is given: "../server/polkit.h" goes up, too
         return [os.path.basename(name)
                 for name in re.findall(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', f.read(), re.MULTILINE)]
 

@@ -83,12 +83,12 @@ static bool rule_equal(const ThresholdRule *a, const ThresholdRule *b) {
                 a->stay_nsec == b->stay_nsec;
 }
 
-static int too_many(unsigned max, const char *whose, QosError *e) {
+static int too_many(unsigned max, const char *owner, QosError *e) {
         char limit[16];
 
         (void) snprintf(limit, sizeof(limit), "%u", max);
         return qos_error_set(e, QOS_ERROR_TOO_MANY_THRESHOLDS, limit,
-                             "%s %s thresholds, more are not allowed", whose, limit);
+                             "%s %s thresholds, more are not allowed", owner, limit);
 }
 
 static int threshold_check_limits(const Unit *u, uid_t uid, QosError *e) {

@@ -2,14 +2,16 @@
 
 #include <math.h>
 
-#include "json.h"
 #include "objective.h"
+#include "snapshot-json.h"
+#include "threshold-json.h"
 
 /* Common values of a threshold and its event. */
 static int threshold_rule_to_json(const char *unit, const ThresholdRule *rule, bool peers,
                                   ThresholdState state, double value, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *limit_json = NULL, *value_json = NULL;
         double slack = threshold_rule_get_slack(rule, value);
+        char metric[THRESHOLD_METRIC_MAX];
         _cleanup_free_ char *whole = NULL;
         int r;
 
@@ -25,8 +27,8 @@ static int threshold_rule_to_json(const char *unit, const ThresholdRule *rule, b
                               SD_JSON_BUILD_PAIR_STRING("unit", unit),
                               SD_JSON_BUILD_PAIR_STRING("name", rule->name),
                               SD_JSON_BUILD_PAIR_STRING("threshold", whole),
-                              SD_JSON_BUILD_PAIR_STRING("metric", threshold_rule_format_metric(rule, peers,
-                                              (char[THRESHOLD_METRIC_MAX]) {})),
+                              SD_JSON_BUILD_PAIR_STRING("metric",
+                                                        threshold_rule_format_metric(rule, peers, metric)),
                               SD_JSON_BUILD_PAIR_STRING("state", threshold_state_to_string(state)),
                               SD_JSON_BUILD_PAIR_VARIANT("limit", limit_json),
                               SD_JSON_BUILD_PAIR_CONDITION(!!value_json, "value",
@@ -45,21 +47,21 @@ static int set_real(sd_json_variant **v, const char *key, double value) {
         return r < 0 ? r : sd_json_variant_set_field(v, key, real);
 }
 
-int threshold_to_json(const Threshold *a, bool peers, bool budgets, sd_json_variant **ret) {
+int threshold_to_json(const Threshold *t, bool peers, bool budgets, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         ErrorBudget budget;
         int r;
 
-        r = threshold_rule_to_json(a->unit->name, &a->rule, peers, a->machine.state, a->value, &v);
-        if (r >= 0 && a->samples != ABSENT)
-                r = sd_json_variant_set_field_unsigned(&v, "samples", a->samples);
+        r = threshold_rule_to_json(t->unit->name, &t->rule, peers, t->machine.state, t->value, &v);
+        if (r >= 0 && t->samples != ABSENT)
+                r = sd_json_variant_set_field_unsigned(&v, "samples", t->samples);
         if (r >= 0)
-                r = sd_json_variant_set_field_string(&v, "source", threshold_source_to_string(a->source));
-        if (r >= 0 && a->origin)
-                r = sd_json_variant_set_field_string(&v, "origin", a->origin);
+                r = sd_json_variant_set_field_string(&v, "source", threshold_source_to_string(t->source));
+        if (r >= 0 && t->origin)
+                r = sd_json_variant_set_field_string(&v, "origin", t->origin);
         if (r >= 0)
-                r = sd_json_variant_set_field_unsigned(&v, "since", a->since / NSEC_PER_USEC);
-        if (r >= 0 && budgets && threshold_get_error_budget(a, &budget)) {
+                r = sd_json_variant_set_field_unsigned(&v, "since", t->since / NSEC_PER_USEC);
+        if (r >= 0 && budgets && threshold_get_error_budget(t, &budget)) {
                 r = sd_json_variant_set_field_unsigned(&v, "good", budget.counts.good);
                 if (r >= 0)
                         r = sd_json_variant_set_field_unsigned(&v, "total", budget.counts.total);
@@ -96,33 +98,4 @@ int threshold_event_to_json(const ThresholdEvent *e, bool peers, sd_json_variant
         if (r >= 0)
                 *ret = TAKE_PTR(v);
         return r;
-}
-
-void holds_write(const Unit *u, uint64_t now, JsonWriter *w) {
-        json_writer_open_array(w, "holds");
-        for (const Hold *h = u->holds; h; h = h->next) {
-                const char *name;
-
-                json_writer_open_object(w, NULL, 0);
-                json_writer_add_string(w, "type", hold_type_to_string(h->type));
-                json_writer_open_array(w, "probes");
-                for (unsigned i = 0; (name = probe_mask_name(i)); i++)
-                        if (h->probes & 1U << i)
-                                json_writer_add_string(w, NULL, name);
-                json_writer_close(w);
-                if (h->excludes.n > 0) {
-                        json_writer_open_array(w, "exclude");
-                        for (size_t i = 0; i < h->excludes.n; i++)
-                                json_writer_add_string(w, NULL, h->excludes.list[i].text);
-                        json_writer_close(w);
-                }
-                json_writer_add_unsigned(w, "uid", h->uid);
-                if (h->owner)
-                        json_writer_add_string(w, "owner", h->owner);
-                if (h->expires != USEC_INFINITY)
-                        json_writer_add_unsigned(w, "remaining",
-                                                 (h->expires - MIN(h->expires, now)) * NSEC_PER_USEC);
-                json_writer_close(w);
-        }
-        json_writer_close(w);
 }
