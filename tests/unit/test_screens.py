@@ -13,9 +13,9 @@ import unittest
 from unittest import mock
 
 import fake_qosd
-import test_qosctl
+import util_qosctl
 from fake_qosd import SEC, demo, distribution, history
-from test_qosctl import plain
+from util_qosctl import plain
 
 COLUMNS = 40, 50, 80, 200
 NOW = 1795737600 * SEC          # 2026-11-27 00:00:00 UTC
@@ -40,7 +40,7 @@ SCREENS = {
 }
 
 
-class Screens(test_qosctl.Test):
+class Screens(util_qosctl.Test):
     def setUp(self):
         # What is shown depends on the time
         clock = mock.patch.object(fake_qosd.time, "time_ns", lambda: NOW)
@@ -145,6 +145,6 @@ def add_tests():
 
 
 if __name__ == "__main__":
-    test_qosctl.QOSCTL = os.path.abspath(sys.argv[1])
+    util_qosctl.QOSCTL = os.path.abspath(sys.argv[1])
     add_tests()
     unittest.main(argv=sys.argv[:1])
