@@ -297,6 +297,15 @@ __attribute__((noinline, weak)) int lock_is_place(struct lock_scratch *s, __u64 
         return !function;
 }
 
+/* File system of an inode that the lock would be the semaphore of, as the lock of a directory. Any other
+ * lock has nothing around it that is an inode, whose super block leads to its root, and that one back. */
+static __always_inline __u32 lock_device(const void *lock) {
+        const struct inode *inode = lock - bpf_core_field_offset(struct inode, i_rwsem);
+        const struct super_block *sb = BPF_CORE_READ(inode, i_sb);
+
+        return sb && BPF_CORE_READ(sb, s_root, d_sb) == sb ? BPF_CORE_READ(sb, s_dev) : 0;
+}
+
 /* In the context of the blocking task. */
 SEC("tp_btf/contention_begin")
 int BPF_PROG(cpu_lock, void *lock, unsigned int flags) {
@@ -320,7 +329,7 @@ int BPF_PROG(cpu_lock, void *lock, unsigned int flags) {
                 return 0;
         t->lock_known = lock;
         t->lock_call = call.number;
-        t->lock_id = 0;
+        t->lock_id = t->lock_device = 0;
         s = bpf_map_lookup_elem(&lock_scratch, &zero);
         if (!s)
                 return 0;
@@ -337,6 +346,7 @@ int BPF_PROG(cpu_lock, void *lock, unsigned int flags) {
                         continue;
                 t->lock_kind = QOS_RESOURCE_KERNEL_CALL;
                 t->lock_id = s->frames[i];
+                t->lock_device = lock_device(lock);
                 break;
         }
         return 0;

@@ -35,6 +35,7 @@ struct thread {
                                  * release, too */
         int lock_call;
         __u32 lock_kind;        /* QOS_RESOURCE_KERNEL_* of lock_known */
+        __u32 lock_device;      /* file system that it belongs to, kernel encoding; 0: not known */
         __u32 locked;           /* 1: blocked on a kernel lock */
         /* Cache of the last wait target, as threads mostly wait for the same again */
         struct known {

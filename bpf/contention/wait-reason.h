@@ -53,9 +53,10 @@ struct wait {
         __u32 fd;
         __u32 shared;           /* 1: the futex is not process-private */
         __u64 futex;
-        __u64 lock;             /* kernel lock or its caller, as in struct thread; if set, all but lock_kind
-                                 * is unset */
+        __u64 lock;             /* kernel lock or its caller, as in struct thread; if set, all but the next
+                                 * two is unset */
         __u32 lock_kind;
+        __u32 lock_device;
 };
 
 /* NULL: not an open descriptor. */
@@ -410,6 +411,7 @@ static __attribute__((noinline)) __u64 thread_find_row(struct task_struct *task,
         if (w->lock) {
                 r.kind = w->lock_kind;
                 r.id = w->lock;
+                r.device = w->lock_device;
         } else if (w->futex) {
                 r.kind = QOS_RESOURCE_FUTEX;
                 r.id = w->futex;
@@ -440,7 +442,7 @@ static __always_inline __u64 thread_get_row(struct thread *t, struct task_struct
                                             __u32 state, const struct wait *w) {
         struct file *file = w->file;
         __u32 fd = w->lock ? KNOWN_LOCK : w->futex ? w->shared : w->fd;
-        __u64 id = w->lock ?: w->futex;
+        __u64 id = w->lock ? w->lock ^ (__u64) w->lock_device << 32 : w->futex;
 
         if (!id) {
                 if (!file)
@@ -463,5 +465,9 @@ static __always_inline void lock_describe(struct thread *t, __u32 state, struct 
         if (!(state & (TASK_UNINTERRUPTIBLE | TASK_RTLOCK_WAIT)))
                 t->lock = NULL;
         else if (t->lock_id)
-                *w = (struct wait) { .lock = t->lock_id, .lock_kind = t->lock_kind };
+                *w = (struct wait) {
+                        .lock = t->lock_id,
+                        .lock_kind = t->lock_kind,
+                        .lock_device = t->lock_device,
+                };
 }

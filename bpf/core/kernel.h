@@ -107,6 +107,7 @@ typedef struct {
 
 struct super_block {
         __u32 s_dev;
+        struct dentry *s_root;
         struct file_system_type *s_type;
         unsigned long s_magic;
         unsigned long s_iflags;
@@ -123,12 +124,15 @@ struct file_lock_core {
         unsigned int flc_pid;
 };
 
+struct rw_semaphore {};
+
 struct inode {
         unsigned short i_mode;
         unsigned long i_ino;
         unsigned long long i_size;
         struct super_block *i_sb;
         struct file_lock_context *i_flctx;
+        struct rw_semaphore i_rwsem;
 };
 
 struct address_space {

@@ -12,6 +12,9 @@
 #define USER_MIN 0.1
 /* Share of a device's bytes: a unit with less than a third shares it with another that has twice as much. */
 #define DEVICE_OWN_MIN (1.0 / 3)
+/* Share of the threads that wait for files. Of others it is not known what they wait for, as in page
+ * faults. */
+#define MOUNT_MIN 0.5
 
 bool diagnosis_has(const Diagnosis *d, FindingKind kind) {
         for (size_t i = 0; i < d->n_findings; i++)
@@ -70,13 +73,57 @@ void finding_name_lock(Finding *f, const DiagnosisNamed *lock) {
         size_t n = strlen(f->text);
 
         diagnosis_copy_name(f->resource, lock->name);
-        (void) snprintf(f->text + n, sizeof(f->text) - n, ", mostly on %s%s%s", lock->name,
+        diagnosis_copy_name(f->mount, lock->mount);
+        (void) snprintf(f->text + n, sizeof(f->text) - n, ", mostly on %s%s%s%s%s", lock->name,
+                        lock->mount[0] ? " of file system " : "", lock->mount,
                         lock->holder[0] ? ", released by " : "", lock->holder);
 }
 
 /* Share of this user in the time that threads waited for a CPU, of the time with a known user. */
 static double user_share(const DiagnosisFigures *f, const DiagnosisNamed *user) {
         return user->value / (f->run_queue_own + f->run_queue_others);
+}
+
+_printf_(2, 3) static void finding_append(Finding *f, const char *format, ...) {
+        size_t n = strlen(f->text);
+        va_list ap;
+
+        va_start(ap, format);
+        (void) vsnprintf(f->text + n, sizeof(f->text) - n, format, ap);
+        va_end(ap);
+}
+
+static void finding_name_device(Finding *f, const DiagnosisNamed *device) {
+        diagnosis_copy_name(f->resource, device->name);
+        if (isnan(device->value))
+                finding_append(f, "; device %s", device->name);
+        else if (device->value >= DEVICE_OWN_MIN)
+                finding_append(f, "; device %s, %s of its bytes are the unit's own", device->name,
+                               PERCENT(device->value));
+        else {
+                diagnosis_copy_name(f->unit, device->unit);
+                /* Without the io controller writeback of the kernel has no owner */
+                finding_append(f, "; device %s, %s of its bytes are %s%s", device->name,
+                               PERCENT(1 - device->value), device->unit[0] ? "of others, mostly " :
+                               "of others or of unknown origin", device->unit);
+        }
+}
+
+/* A file system, and the server or the device below it. */
+static void finding_name_disk(Finding *f, const DiagnosisEvidence *e) {
+        const DiagnosisMount *mount = &e->mount;
+
+        if (mount->point[0] && mount->threads >= MOUNT_MIN * e->now.threads[QOS_STATE_DISK]) {
+                diagnosis_copy_name(f->mount, mount->point);
+                finding_append(f, "; file system %s", mount->point);
+                if (mount->remote[0]) {
+                        diagnosis_copy_name(f->resource, mount->remote);
+                        finding_append(f, ", which is %s", mount->remote);
+                        return;
+                }
+        }
+        if (e->n_devices > 0)
+                finding_name_device(f, e->devices);
 }
 
 void finding_name(Finding *f, const DiagnosisEvidence *e) {
@@ -102,24 +149,7 @@ void finding_name(Finding *f, const DiagnosisEvidence *e) {
                 break;
 
         case FINDING_DISK:
-                if (e->n_devices > 0) {
-                        const DiagnosisNamed *device = e->devices;
-
-                        diagnosis_copy_name(f->resource, device->name);
-                        if (isnan(device->value))
-                                (void) snprintf(end, left, "; device %s", device->name);
-                        else if (device->value >= DEVICE_OWN_MIN)
-                                (void) snprintf(end, left, "; device %s, %s of its bytes are the unit's own",
-                                                device->name, PERCENT(device->value));
-                        else {
-                                diagnosis_copy_name(f->unit, device->unit);
-                                /* Without the io controller writeback of the kernel has no owner */
-                                (void) snprintf(end, left, "; device %s, %s of its bytes are %s%s",
-                                                device->name, PERCENT(1 - device->value),
-                                                device->unit[0] ? "of others, mostly " :
-                                                "of others or of unknown origin", device->unit);
-                        }
-                }
+                finding_name_disk(f, e);
                 break;
 
         case FINDING_LOCK:

@@ -39,8 +39,10 @@ static void summarize_finding(const DiagnosisEvidence *e, const Finding *f, Diag
 
         case FINDING_DISK:
                 summarize_wait(e, f, "disk", "disk wait", d);
-                if (f->resource[0])
-                        summary_append(d, " (%s%s%s)", f->resource, f->unit[0] ? ", used by " : "", f->unit);
+                if (f->mount[0] || f->resource[0])
+                        summary_append(d, " (%s%s%s%s%s)", f->mount,
+                                       f->mount[0] && f->resource[0] ? ", " : "", f->resource,
+                                       f->unit[0] ? ", used by " : "", f->unit);
                 break;
 
         case FINDING_LOCK:

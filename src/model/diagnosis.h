@@ -86,6 +86,7 @@ typedef struct DiagnosisNamed {
         char unit[DIAGNOSIS_NAME_MAX];  /* of a peer or CPU user on this machine; the main other user of a
                                          * device; or "" */
         char holder[DIAGNOSIS_HOLDER_MAX]; /* of a lock: the thread that released it most often; or "" */
+        char mount[DIAGNOSIS_NAME_MAX]; /* of a lock of a file or directory: its file system; or "" */
         double value;                   /* CPU user, lock: average number of threads waiting; peer: ns per
                                          * request; device: share of its bytes that are the unit's */
         double rate;                    /* requests to the peer, or the device, or waits for the lock, per
@@ -96,6 +97,13 @@ typedef struct DiagnosisNamed {
                                          * request in flight, or before they were established */
         double in_flight;               /* of a peer: requests without a response, at the end */
 } DiagnosisNamed;
+
+/* A file system that threads have waited for. */
+typedef struct DiagnosisMount {
+        char point[DIAGNOSIS_NAME_MAX]; /* where it is mounted, or its device number; "": none is known */
+        char remote[DIAGNOSIS_NAME_MAX]; /* "server:/path" if it is on another machine; or "" */
+        double threads;                 /* average number waiting */
+} DiagnosisMount;
 
 /* More stopped processes are not named one by one. */
 #define DIAGNOSIS_STOPPED_MAX 4U
@@ -133,6 +141,7 @@ typedef struct DiagnosisEvidence {
         double peers_covered;           /* ns in which these were observed, the last of the interval */
         DiagnosisNamed devices[DIAGNOSIS_NAMED_MAX];
         size_t n_devices;
+        DiagnosisMount mount;           /* with most waits of state disk */
         DiagnosisNamed locks[DIAGNOSIS_NAMED_MAX];
         size_t n_locks;
         DiagnosisNamed blocked[DIAGNOSIS_NAMED_MAX]; /* waits of requests that threads with another request
@@ -202,6 +211,7 @@ typedef struct Finding {
         double time;                    /* ns that share is of a request; NaN: not known */
         char resource[DIAGNOSIS_NAME_MAX]; /* the cause: a unit, a device, an address, a thread; or "" */
         char unit[DIAGNOSIS_NAME_MAX];  /* the unit behind it; or "" */
+        char mount[DIAGNOSIS_NAME_MAX]; /* the file system; or "" */
         char text[DIAGNOSIS_TEXT_MAX];  /* a sentence */
         char next[DIAGNOSIS_TEXT_MAX];  /* a command that mends it or shows more; or "" */
         const char *rule;               /* by which it was found, a sentence */

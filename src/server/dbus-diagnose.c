@@ -17,6 +17,7 @@ static int append_finding(sd_bus_message *m, const Finding *f) {
                 { "next",      f->next                             },
                 { "resource",  f->resource                         },
                 { "unit",      f->unit                             },
+                { "mount",     f->mount                            },
         };
         int r;
 

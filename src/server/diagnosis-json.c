@@ -82,6 +82,8 @@ static int finding_to_json(const Finding *f, sd_json_variant **ret) {
                                                         SD_JSON_BUILD_STRING(f->resource)),
                            SD_JSON_BUILD_PAIR_CONDITION(!isempty(f->unit), "unit",
                                                         SD_JSON_BUILD_STRING(f->unit)),
+                           SD_JSON_BUILD_PAIR_CONDITION(!isempty(f->mount), "mount",
+                                                        SD_JSON_BUILD_STRING(f->mount)),
                            SD_JSON_BUILD_PAIR_CONDITION(isfinite(f->time), "time",
                                                         SD_JSON_BUILD_UNSIGNED(isfinite(f->time) ?
                                                                                (uint64_t) f->time : 0)));

@@ -80,10 +80,14 @@ SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(next, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("State of the waiting threads, as in contention.shares"),
                 SD_VARLINK_DEFINE_FIELD(state, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Device, address, unit, lock, thread or process that is the cause"),
+                FIELD_COMMENT("Device, file server, address, unit, lock, thread or process that is the "
+                              "cause"),
                 SD_VARLINK_DEFINE_FIELD(resource, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Unit of this cause, if it is known and another one"),
                 SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Mount point of the file system that threads wait for, or its device number "
+                              "where it is not mounted in the mount namespace of qosd"),
+                SD_VARLINK_DEFINE_FIELD(mount, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Part of the time of a request that is explained, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(time, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The same as a share, 0 to 1, of the time to first byte; for network, nagle, "

@@ -85,21 +85,14 @@ static size_t control_length(const unsigned char *s) {
         return s[0] < 0x20 || s[0] == 0x7f ? 1 : s[0] == 0xc2 && s[1] >= 0x80 && s[1] < 0xa0 ? 2 : 0;
 }
 
-int mounts_line_parse(const char *line, uint32_t *ret_device, bool *ret_whole, char **ret_point) {
-        unsigned major, minor;
-        int root = 0, point = 0, end = 0;
-        char *to;
+/* A field of a line as text. */
+static char* field_escape(const char *line, int begin, int end) {
+        char *ret, *to;
 
-        if (sscanf(line, "%*u %*u %u:%u %n%*s %n%*s%n", &major, &minor, &root, &point, &end) != 2 ||
-            end == 0 || line[root] != '/' || line[point] != '/')
-                return -EINVAL;
-        *ret_device = major << 20 | minor;
-        *ret_whole = point - root == 2;
-
-        *ret_point = to = new0(char, (size_t) (end - point) * 4 + 1);
-        if (!to)
-                return -ENOMEM;
-        for (int i = point; i < end;) {
+        ret = to = new0(char, (size_t) (end - begin) * 4 + 1);
+        if (!ret)
+                return NULL;
+        for (int i = begin; i < end;) {
                 size_t n = control_length((const unsigned char*) line + i);
 
                 for (size_t k = 0; k < n; k++)
@@ -108,6 +101,45 @@ int mounts_line_parse(const char *line, uint32_t *ret_device, bool *ret_whole, c
                         *to++ = line[i];
                 i += n > 0 ? (int) n : 1;
         }
-        utf8_sanitize(*ret_point);
+        utf8_sanitize(ret);
+        return ret;
+}
+
+void mount_line_done(MountLine *m) {
+        free(m->point);
+        free(m->remote);
+        *m = (MountLine) {};
+}
+
+/* "server:/path" as of NFS and Ceph, "//server/share" as of SMB. Devices are paths, other names have no such
+ * parts. */
+static bool source_is_remote(const char *source, size_t n) {
+        return n > 2 && (source[0] == '/' ? source[1] == '/' : !!memmem(source, n, ":/", 2));
+}
+
+int mounts_line_parse(const char *line, MountLine *ret) {
+        _cleanup_mount_line_ MountLine m = {};
+        unsigned major, minor;
+        int root = 0, point = 0, end = 0, source = 0, source_end = 0;
+        const char *rest;
+
+        if (sscanf(line, "%*u %*u %u:%u %n%*s %n%*s%n", &major, &minor, &root, &point, &end) != 2 ||
+            end == 0 || line[root] != '/' || line[point] != '/')
+                return -EINVAL;
+        m.device = major << 20 | minor;
+        m.whole = point - root == 2;
+        m.point = field_escape(line, point, end);
+        if (!m.point)
+                return -ENOMEM;
+
+        /* Blanks within fields are escaped */
+        rest = strstr(line + end, " - ");
+        if (rest && sscanf(rest, " - %*s %n%*s%n", &source, &source_end) >= 0 && source_end > 0 &&
+            source_is_remote(rest + source, (size_t) (source_end - source))) {
+                m.remote = field_escape(rest, source, source_end);
+                if (!m.remote)
+                        return -ENOMEM;
+        }
+        *ret = TAKE_GENERIC(m, MountLine, (MountLine) {});
         return 0;
 }

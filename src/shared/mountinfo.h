@@ -16,7 +16,18 @@ int mounts_file_path(const char *names, size_t size, char **ret);
  * encoding: major << 20 | minor). -ENOENT: it does not. */
 int mounts_line_find(const char *line, uint32_t device, const char *file_path, char **ret);
 
-/* The file system of a mount, given as line of /proc/self/mountinfo, and its mount point as text that
- * terminals show as it is: escaped as in the line (blanks, backslashes), and so are control characters.
- * ret_whole: the root of the file system is mounted there. -EINVAL: no such line. */
-int mounts_line_parse(const char *line, uint32_t *ret_device, bool *ret_whole, char **ret_point);
+/* A mount, with text that terminals show as it is: escaped as in the line (blanks, backslashes), and so are
+ * control characters. */
+typedef struct MountLine {
+        uint32_t device;                /* of the file system, kernel encoding */
+        bool whole;                     /* the root of the file system is mounted there, not a part of it */
+        char *point;
+        char *remote;                   /* what is mounted, "server:/path" or "//server/share"; NULL: it is
+                                         * on no other machine */
+} MountLine;
+
+void mount_line_done(MountLine *m);
+#define _cleanup_mount_line_ _cleanup_(mount_line_done)
+
+/* A line of /proc/self/mountinfo. -EINVAL: no such line. */
+int mounts_line_parse(const char *line, MountLine *ret);

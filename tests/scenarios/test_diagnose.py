@@ -898,6 +898,12 @@ def batch_beside_a_hog():
     equal((f["state"], f["unit"]), ("runQueue", other.name), f"state and CPU occupant: {f}")
 
 
+def mount_of(path):
+    """Mount point of the file system."""
+    return subprocess.run(["findmnt", "-nro", "TARGET", "-T", path], check=True, capture_output=True,
+                          text=True).stdout.strip()
+
+
 @case("disk", also=("cpu",))
 def batch_beside_a_writer():
     """A unit that is no server writes to a disk that another unit writes to as much as it can."""
@@ -913,6 +919,7 @@ def batch_beside_a_writer():
     f = found(d, "disk")
     equal((f["resource"], f["unit"]), (d["devices"][0]["name"], other.name),
           f"the device, and the unit that uses it: {said(d)}")
+    equal(f["mount"], mount_of("/var/tmp"), f"the file system: {said(d)}")
 
 
 @case()

@@ -283,6 +283,23 @@ static void test_disk(void) {
         f = only(&e, FINDING_DISK, &d);
         check(streq(f->resource, "sda") && !f->unit[0]);
 
+        /* The file system, unless threads wait for others as well */
+        e.devices[0].value = 0.1;
+        e.mount = (DiagnosisMount) { .point = "/srv", .threads = 0.9 };
+        f = only(&e, FINDING_DISK, &d);
+        check(streq(f->mount, "/srv") && streq(f->resource, "sda") && streq(f->unit, "backup.service") &&
+              strstr(f->text, "; file system /srv; device sda, "));
+        check(strstr(d.summary, "(/srv, sda, used by backup.service)"));
+        e.mount.threads = 0.4;
+        f = only(&e, FINDING_DISK, &d);
+        check(!f->mount[0] && !strstr(f->text, "file system"));
+        /* No disk of this machine is used for one of a server */
+        e.mount = (DiagnosisMount) { .point = "/srv", .remote = "files:/export", .threads = 0.9 };
+        f = only(&e, FINDING_DISK, &d);
+        check(streq(f->mount, "/srv") && streq(f->resource, "files:/export") && !f->unit[0] &&
+              strstr(f->text, "; file system /srv, which is files:/export") && !strstr(f->text, "sda"));
+        check(strstr(d.summary, "(/srv, files:/export)"));
+
         /* The pages that it reads had been in memory */
         e.now.reads = 100;
         e.now.refaults = 800;
@@ -311,7 +328,10 @@ static void test_lock_and_memory(void) {
                                                       .holder = "writer (12)", .value = 3.2 };
         f = only(&e, FINDING_LOCK, &d);
         check(f->state == QOS_STATE_DISK && streq(f->resource, "lock in ext4_buffered_write_iter()") &&
-              strstr(f->text, "released by writer (12)"));
+              strstr(f->text, "released by writer (12)") && !f->mount[0]);
+        strcpy(e.kernel[QOS_STATE_DISK].mount, "/srv");
+        f = only(&e, FINDING_LOCK, &d);
+        check(streq(f->mount, "/srv") && strstr(f->text, "() of file system /srv, released by writer (12)"));
         /* The holder waits for the disk, which is the cause */
         e.kernel[QOS_STATE_DISK].value = 2.5;
         (void) only(&e, FINDING_DISK, &d);

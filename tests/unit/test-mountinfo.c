@@ -23,12 +23,19 @@ static void expect_found(const char *line, unsigned major, unsigned minor, const
 }
 
 static void expect_line(const char *line, uint32_t device, bool whole, const char *want) {
-        _cleanup_free_ char *point = NULL;
-        uint32_t d;
-        bool w;
+        _cleanup_mount_line_ MountLine m = {};
 
-        check((mounts_line_parse(line, &d, &w, &point) >= 0) == !!want);
-        check(!want || (d == device && w == whole && streq(point, want)));
+        check((mounts_line_parse(line, &m) >= 0) == !!want);
+        check(!want || (m.device == device && m.whole == whole && streq(m.point, want) && !m.remote));
+}
+
+static void expect_remote(const char *source, const char *want) {
+        _cleanup_mount_line_ MountLine m = {};
+        char line[256];
+
+        (void) snprintf(line, sizeof(line), "40 35 0:52 / /srv rw shared:1 - nfs4 %s rw,addr=::1\n", source);
+        check(mounts_line_parse(line, &m) >= 0 && streq(m.point, "/srv"));
+        check(want ? streq_ptr(m.remote, want) : !m.remote);
 }
 
 int main(int argc, char *argv[]) {
@@ -58,6 +65,11 @@ int main(int argc, char *argv[]) {
         expect_line("40 35 0:3 / /a\x1b[31m\x7f\xc2\x9b" "b rw - tmpfs x rw\n", 3, true,
                     "/a\\033[31m\\177\\302\\233b");
         expect_line("40 35 0:3 / /\xc3\xa4\xff rw - tmpfs x rw\n", 3, true, "/\xc3\xa4?");
+        expect_remote("files.example:/export/a\\040b", "files.example:/export/a\\040b");
+        expect_remote("[fe80::1]:/\x1b[31m", "[fe80::1]:/\\033[31m");
+        expect_remote("//files/share", "//files/share");
+        expect_remote("/dev/disk/by-path/pci-0000:00:1f.2", NULL);
+        expect_remote("tmpfs", NULL);
         expect_line("40 35 0:3 net:[1] /run/ns rw - nsfs x rw\n", 0, false, NULL);
         expect_line("40 35 0:3 /", 0, false, NULL);
         expect_line("nonsense", 0, false, NULL);

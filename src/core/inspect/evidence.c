@@ -6,6 +6,7 @@
 #include <math.h>
 #include <sched.h>
 
+#include "evidence-mounts.h"
 #include "evidence.h"
 #include "hierarchy.h"
 #include "inspect-waits.h"
@@ -358,15 +359,6 @@ static void threads_fill(const HostSample *begin, const HostSample *end, Diagnos
         }
 }
 
-/* Before the interval; NULL: none has waited for it then. */
-static const struct qos_wait_target* resource_find(const ResourcesReading *r,
-                                                   const struct qos_wait_target *row) {
-        for (size_t i = 0; i < r->n; i++)
-                if (resource_equal(&r->resources[i].row, row))
-                        return &r->resources[i].row;
-        return NULL;
-}
-
 /* Users of the CPUs that threads of the unit waited for. Several control groups may be one unit's. */
 static void users_fill(Unit *u, CgroupNames *groups, const HostSample *begin, const HostSample *end,
                        DiagnosisEvidence *ret) {
@@ -387,7 +379,7 @@ static void users_fill(Unit *u, CgroupNames *groups, const HostSample *begin, co
                 if (row->resource.kind != QOS_RESOURCE_CPU || row->resource.id == QOS_GROUP_IDLE)
                         continue;
                 any = true;
-                before = resource_find(&begin->resources, row);
+                before = resources_find(&begin->resources, row);
                 value = (double) (row->nsec - (before ? MIN(row->nsec, before->nsec) : 0)) / passed;
                 if (row->resource.id != QOS_GROUP_KERNEL &&
                     cgroup_names_is_within(groups, u, row->resource.id)) {
@@ -453,12 +445,12 @@ static void lock_format(const WaitTarget *r, char ret[static DIAGNOSIS_NAME_MAX]
         utf8_sanitize(ret);
 }
 
-static void locks_fill(const HostSample *begin, const HostSample *end, DiagnosisEvidence *ret) {
+static void locks_fill(Manager *m, const HostSample *begin, const HostSample *end, DiagnosisEvidence *ret) {
         double passed = (double) (end->at - begin->at), most = 0, most_kernel[QOS_STATES] = {};
 
         for (size_t i = 0; i < end->resources.n && passed > 0; i++) {
                 const WaitTarget *r = end->resources.resources + i;
-                const struct qos_wait_target *before = resource_find(&begin->resources, &r->row);
+                const struct qos_wait_target *before = resources_find(&begin->resources, &r->row);
                 bool lock_state = r->row.resource.state == QOS_STATE_LOCK;
                 bool kernel = r->row.resource.kind == QOS_RESOURCE_KERNEL_LOCK ||
                               r->row.resource.kind == QOS_RESOURCE_KERNEL_CALL;
@@ -475,6 +467,7 @@ static void locks_fill(const HostSample *begin, const HostSample *end, Diagnosis
                 lock.value = (double) nsec / passed;
                 lock.rate = (double) waits * NSEC_PER_SEC / passed;
                 lock_format(r, lock.name);
+                evidence_format_mount(m, r->row.resource.device, lock.mount);
                 holder_find(before, &r->row, lock.holder);
                 if (kernel && !lock_state) {
                         DiagnosisNamed *all = ret->kernel + r->row.resource.state % QOS_STATES;
@@ -749,7 +742,9 @@ int evidence_collect(Unit *u, const HostSample *begin, const HostSample *end, ui
         stopped_fill(end, &ret->run);
         machine_fill(begin, end, ret);
         sends_fill(begin, end, ret);
-        locks_fill(begin, end, ret);
+        locks_fill(u->manager, begin, end, ret);
+        evidence_fill_mount(u->manager, &begin->resources, &end->resources,
+                            (double) (end->at - begin->at), &ret->mount);
         threads_fill(begin, end, ret);
         users_fill(u, &groups, begin, end, ret);
         peers_fill(u, window, ret);

@@ -272,7 +272,7 @@ bool resource_equal(const struct qos_wait_target *a, const struct qos_wait_targe
         if (y->kind != x->kind || x->state != y->state)
                 return false;
         if (x->kind == QOS_RESOURCE_KERNEL_LOCK || x->kind == QOS_RESOURCE_KERNEL_CALL)
-                return strncmp(a->name, b->name, sizeof(a->name)) == 0;
+                return x->device == y->device && strncmp(a->name, b->name, sizeof(a->name)) == 0;
         if (x->kind != QOS_RESOURCE_SOCKET || x->side != y->side)
                 return false;
         if (x->family == AF_UNIX && y->family == AF_UNIX && a->name[0] > 0)
@@ -281,6 +281,13 @@ bool resource_equal(const struct qos_wait_target *a, const struct qos_wait_targe
         return x->side == QOS_SIDE_LISTENS && x->port == y->port &&
                (x->family == AF_INET || x->family == AF_INET6) &&
                 (y->family == AF_INET || y->family == AF_INET6);
+}
+
+const struct qos_wait_target* resources_find(const ResourcesReading *r, const struct qos_wait_target *row) {
+        for (size_t i = 0; i < r->n; i++)
+                if (resource_equal(&r->resources[i].row, row))
+                        return &r->resources[i].row;
+        return NULL;
 }
 
 static void resources_add(ResourcesReading *r, const struct qos_wait_target *row) {

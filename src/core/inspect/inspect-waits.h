@@ -70,6 +70,8 @@ int resources_query_to_json(WaitsQuery *q, Unit *u, sd_json_variant **ret);
 void threads_query_take(WaitsQuery *q, ThreadsReading *ret);
 void resources_query_take(WaitsQuery *q, ResourcesReading *ret);
 bool resource_equal(const struct qos_wait_target *a, const struct qos_wait_target *b);
+/* The same target in another reading; NULL: nothing has waited for it by then. */
+const struct qos_wait_target* resources_find(const ResourcesReading *r, const struct qos_wait_target *row);
 /* Name of a kernel lock. */
 void resource_format_lock(const struct qos_wait_target *row, char *ret, size_t size);
 /* Occupant of a CPU. Returns its unit, or NULL if there is none or it is unknown. */

@@ -25,7 +25,7 @@ static int shares_to_json(const SlowOperation *s, sd_json_variant **ret) {
 static int slow_operation_to_json(Unit *u, SlowOperation *s, uint64_t now, uint64_t realtime,
                                   sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *shares = NULL;
-        const char *point = mount_names_find(&u->manager->readings.mount_names, s->device);
+        const MountLine *name = mount_names_find(&u->manager->readings.mount_names, s->device);
         const char *error = strerrorname_np(s->error) ?: "unknown";
         char device[MOUNT_DEVICE_MAX];
         int r;
@@ -46,8 +46,8 @@ static int slow_operation_to_json(Unit *u, SlowOperation *s, uint64_t now, uint6
                                                            SD_JSON_BUILD_UNSIGNED(s->bytes)),
                               SD_JSON_BUILD_PAIR_CONDITION(s->error != 0, "error",
                                                            SD_JSON_BUILD_STRING(error)),
-                              SD_JSON_BUILD_PAIR_CONDITION(s->device != 0 && point, "mount",
-                                                           SD_JSON_BUILD_STRING(point)),
+                              SD_JSON_BUILD_PAIR_CONDITION(s->device != 0 && name, "mount",
+                                                           SD_JSON_BUILD_STRING(name ? name->point : "")),
                               SD_JSON_BUILD_PAIR_CONDITION(s->device != 0, "device",
                                                            SD_JSON_BUILD_STRING(device)),
                               SD_JSON_BUILD_PAIR_CONDITION(*s->name, "name", SD_JSON_BUILD_STRING(s->name)),

@@ -32,13 +32,13 @@ size_t mounts_fill(const UnitReading *r, const MountsReading *mounts, Mount *ret
             !is_measured(r->context.measured, MEASURED_STORAGE_CALLS + QOS_STORAGE_READ))
                 return 0;
         for (size_t i = 1; i < mounts->n; i++) {
-                const char *point = mount_names_find(&r->unit->manager->readings.mount_names,
-                                                     mount_reading_get_device(mounts->rows + i));
+                const MountLine *name = mount_names_find(&r->unit->manager->readings.mount_names,
+                                                        mount_reading_get_device(mounts->rows + i));
                 Mount *m = ret + n++;
 
                 mount_fill(&r->context, mounts->rows + i, m);
-                if (point && strlen(point) < sizeof(m->point))
-                        strcpy(m->point, point);
+                if (name && strlen(name->point) < sizeof(m->point))
+                        strcpy(m->point, name->point);
         }
         if (row_is_used(mounts->rows))
                 mount_fill(&r->context, mounts->rows, ret + n++);

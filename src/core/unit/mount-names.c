@@ -4,12 +4,11 @@
 
 #include "log.h"
 #include "mount-names.h"
-#include "mountinfo.h"
 #include "util.h"
 
 static void mount_names_clear(MountNames *m) {
         for (size_t i = 0; i < m->n; i++)
-                free(m->names[i].point);
+                mount_line_done(m->names + i);
         free(m->names);
         m->names = NULL;
         m->n = 0;
@@ -24,31 +23,28 @@ void mount_names_done(MountNames *m) {
 
 /* Of several mounts of a file system, the first one of all of it counts, or else the first one. */
 static int mount_names_add(MountNames *m, const char *line) {
-        _cleanup_free_ char *point = NULL;
-        uint32_t device;
-        MountName *names;
-        bool whole;
+        _cleanup_mount_line_ MountLine name = {};
+        MountLine *names;
         int r;
 
-        r = mounts_line_parse(line, &device, &whole, &point);
+        r = mounts_line_parse(line, &name);
         if (r < 0)
                 return r == -ENOMEM ? r : 0;
         for (size_t i = 0; i < m->n; i++)
-                if (m->names[i].device == device) {
-                        if (!whole || m->names[i].whole)
-                                return 0;
-                        free(m->names[i].point);
-                        m->names[i].point = TAKE_PTR(point);
-                        m->names[i].whole = true;
+                if (m->names[i].device == name.device) {
+                        if (name.whole && !m->names[i].whole) {
+                                mount_line_done(m->names + i);
+                                m->names[i] = TAKE_GENERIC(name, MountLine, (MountLine) {});
+                        }
                         return 0;
                 }
         if (m->n == MOUNT_NAMES_MAX)
                 return 0;
-        names = reallocarray(m->names, m->n + 1, sizeof(MountName));
+        names = reallocarray(m->names, m->n + 1, sizeof(MountLine));
         if (!names)
                 return -ENOMEM;
         m->names = names;
-        m->names[m->n++] = (MountName) { .device = device, .whole = whole, .point = TAKE_PTR(point) };
+        m->names[m->n++] = TAKE_GENERIC(name, MountLine, (MountLine) {});
         return 0;
 }
 
@@ -76,17 +72,20 @@ static void mount_names_refresh(MountNames *m) {
                 return;
 
         mount_names_clear(m);
-        rewind(m->file);
+        if (fseek(m->file, 0, SEEK_SET) < 0) {
+                log_debug_errno(-errno, "Failed to read /proc/self/mountinfo again: %m");
+                return;
+        }
         while (r >= 0 && getline(&line, &size, m->file) > 0)
                 r = mount_names_add(m, line);
         if (r < 0)
                 (void) log_oom();
 }
 
-const char* mount_names_find(MountNames *m, uint32_t device) {
+const MountLine* mount_names_find(MountNames *m, uint32_t device) {
         mount_names_refresh(m);
         for (size_t i = 0; i < m->n; i++)
                 if (m->names[i].device == device)
-                        return m->names[i].point;
+                        return m->names + i;
         return NULL;
 }
