@@ -57,6 +57,7 @@ enum h2_stream_flag {
         H2_STREAM_EXCLUDED = 1 << 5,    /* the request is excluded */
         H2_STREAM_DOUBTED = 1 << 6,     /* its end may have been missed, and nothing was sent on it since:
                                          * no longer in flight */
+        H2_STREAM_INTENDED = 1 << 7,    /* the request has waited by intent: it is in no distribution */
 };
 #define H2_STREAM_ASIDE (H2_STREAM_EXCLUDED | H2_STREAM_DOUBTED) /* not counted in h2.open */
 

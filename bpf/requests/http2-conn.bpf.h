@@ -60,7 +60,8 @@ __attribute__((noinline, weak)) int h2_conn_record(struct qos_unit_map *u, struc
                 record_request(u, &record);
         }
         /* The time of the last byte of a stream that was reset is unknown */
-        if (s->last_out_at > s->first_out_at && event & H2_ENDED && !(s->flags & H2_STREAM_CUT)) {
+        if (s->last_out_at > s->first_out_at && event & H2_ENDED &&
+            !(s->flags & (H2_STREAM_CUT | H2_STREAM_INTENDED))) {
                 record.before = s->first_out_at;
                 record.now = s->last_out_at;
                 record_request_more(u, &record);

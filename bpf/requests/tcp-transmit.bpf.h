@@ -115,28 +115,29 @@ struct first {
         __u64 booked;           /* 0: none of them is in a distribution */
 };
 
-/* Whether a request of HTTP/1 has waited by intent, to which the response begins. */
-__attribute__((noinline, weak)) int transmit_is_intended(struct pipeline *t, struct qos_intended *known,
-                                                         __u64 first_at, __u64 read_at, __u64 now) {
-        enum intent intent;
+/* What sets off a response that the current thread sends now, to a request read at that time. */
+__attribute__((noinline, weak)) int transmit_get_intent(__u64 read_at, __u64 now) {
         struct intent_run run;
         struct pending_responses *a;
         __u32 zero = 0;
 
+        a = bpf_map_lookup_elem(&answers, &zero);
+        if (!a)
+                return INTENT_NONE;
+        if (a->watched && intent_is_parked(&a->park, read_at, now))
+                return INTENT_SHOWN;
+        task_get_run(bpf_get_current_task_btf(), now, &run);
+        return intent_of_run(&a->run, &run, read_at);
+}
+
+/* Whether a request of HTTP/1 has waited by intent, to which the response begins. */
+__attribute__((noinline, weak)) int transmit_is_intended(struct pipeline *t, struct qos_intended *known,
+                                                         __u64 first_at, __u64 read_at, __u64 now) {
         if (!t || !known)
                 return 0;
         if (t->protocol != PROTOCOL_HTTP1)
                 return 0;
-        a = bpf_map_lookup_elem(&answers, &zero);
-        if (!a)
-                return 0;
-        if (a->watched && intent_is_parked(&a->park, read_at, now))
-                intent = INTENT_SHOWN;
-        else {
-                task_get_run(bpf_get_current_task_btf(), now, &run);
-                intent = intent_of_run(&a->run, &run, read_at);
-        }
-        t->intends = intent_learn(known, intent, t->intends, first_at, now);
+        t->intends = intent_learn(known, transmit_get_intent(read_at, now), t->intends, first_at, now);
         return t->intends;
 }
 
@@ -287,6 +288,39 @@ static __attribute__((noinline)) int h2_conn_abandon(struct conn *c, struct h2_c
         return conn_apply(c, u, &effect, bpf_ktime_get_ns());
 }
 
+/* The head of a response was sent. If the request has waited by intent, it is recorded here, and the event
+ * is gone. */
+__attribute__((noinline, weak)) int h2_conn_record_intended(struct h2_conn *h, struct h2_more *more,
+                                                            struct qos_unit_map *u, __u32 target) {
+        struct pipeline_batch group = {};
+        const struct h2_stream *s;
+        struct h2_stream *place;
+
+        if (!h || !u)
+                return 0;
+        s = &h->piece.stream;
+        group.first_at = s->first_at;
+        group.read_at = s->read_at;
+        if (s->flags & (H2_STREAM_EXCLUDED | H2_STREAM_UNKNOWN) || s->status == 5 || s->read_at == 0 ||
+            s->last_at == 0 || exchange_between(s->read_at, s->first_out_at) < INTENT_WAIT_MIN_NSEC ||
+            !intent_learn(target_intended(u, target), transmit_get_intent(s->read_at, s->first_out_at),
+                          /* again= */ 0, s->first_at, s->first_out_at))
+                return 0;
+        transmit_record_intended(u, &group, 1, s->first_out_at, target);
+        h->piece.event &= ~(H2_BEGUN | H2_STREAMING);
+        h->piece.stream.flags |= H2_STREAM_INTENDED;
+        /* It may have ended */
+        place = h2_stream(h, more, s->id);
+        if (place)
+                place->flags |= H2_STREAM_INTENDED;
+        if (target & TARGET_ONLY)
+                return 1;
+        window_count(u, QOS_COUNTER_COUNT + (s->flags & H2_STREAM_GRPC ? PROTOCOL_GRPC : PROTOCOL_HTTP2), 1);
+        if (s->status == 4)
+                window_count(u, QOS_COUNTER_STATUS_4XX, 1);
+        return 1;
+}
+
 /* A chunk of responses, passed by address for chunk_init(). */
 struct h2_conn_response_chunk {
         struct h2_conn_chunk f;
@@ -311,6 +345,8 @@ __attribute__((noinline, weak)) int h2_conn_take_responses(struct __sk_buff *skb
                 }
                 n = h2_parse_responses(h, more, h2_conn_window(f), f->end - f->window_end, &h->piece);
                 f->at += n;
+                if (h->piece.event & H2_BEGUN)
+                        h2_conn_record_intended(h, more, u, a->target);
                 if (h->piece.event)
                         h2_conn_record(u, &h->piece, a->target);
                 if (n == 0 || h->piece.lost)

@@ -7,9 +7,10 @@ import http.client
 import threading
 import time
 
+import http2
 import scenario
-from scenario import (MSEC, SEC, Unit, attach, check, equal, qosctl, qosctl_json, server_figures, test, total,
-                      unused_port, wait_for)
+from scenario import (MSEC, SEC, Unit, attach, check, equal, protocols, qosctl, qosctl_json, server_figures, test,
+                      total, unused_port, wait_for)
 
 
 class Polled(Unit):
@@ -206,3 +207,27 @@ def other_endpoint():
     other.join()
     # The event has ended both
     counted(u, 3 + 1 + 10 + 2 + 1, intended=5)
+
+
+@test(deadline=60)
+def http2_event_loop():
+    """The same over HTTP/2, where long polls share a connection with other requests."""
+    port = unused_port()
+    u = attach(Unit(f"/usr/bin/python3 -B {scenario.SOURCES}/http2_server.py {port}",
+                    settings="CPUSchedulingPolicy=fifo"))
+    u.start()
+    with http2.Client(port) as c:
+        def poll(n):
+            streams = [c.start("/hang") for _ in range(n)]
+            wait_for("all wait", lambda: server_figures(u)["inFlight"] == n)
+            time.sleep(0.4)
+            equal([s.status for s in c.wait_all([*streams, c.start("/release")])], [200] * (n + 1), "status")
+        poll(1)
+        poll(3)
+        equal(c.ask("/late/300/200").status, 200, "status of a slow request")
+        # It begins, and goes on
+        equal(c.ask("/slow/300").status, 200, "status of a long response")
+    f = counted(u, 8, 4)
+    equal(protocols(f), {"http2": 8}, "protocols")
+    # The response of no long poll is recorded with its end either
+    check(2 * 300 * MSEC < f["latency"]["mean"] * f["latency"]["count"] < 2 * 300 * MSEC + SEC, f"latency of {f}")
