@@ -231,8 +231,8 @@ static void diagnose_busy_peers(const DiagnosisEvidence *e, Diagnosis *d) {
         if (d->n_findings > 0 || e->n_peers == 0 || n < PEERS_BUSY_MIN || at_once < PEERS_WAITING * n)
                 return;
         finding = diagnosis_add(d, &(FindingCause) {
-                        .kind = FINDING_DEPENDENCY, .certainty = CERTAINTY_POSSIBLE, .share = NAN,
-                        .time = NAN,
+                        .kind = FINDING_DEPENDENCY, .certainty = CERTAINTY_POSSIBLE,
+                        .share = f->service / f->first_byte, .time = f->service,
                         .rule = "responses take 100 ms or more, nothing explains half of that, and there "
                         "are twice as many requests at a time as requests to peers, which are 0.8 or more",
                 }, "of %.1f requests at a time, %.2f wait for a response of %s%s; the others may wait for a "

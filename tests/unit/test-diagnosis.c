@@ -1613,6 +1613,9 @@ static void test_busy_peer(void) {
         };
         f = only(&e, FINDING_DEPENDENCY, &d);
         check(f->certainty == CERTAINTY_POSSIBLE && streq(f->unit, "back.service"));
+        check(f->share > 0.99 && f->share <= 1);
+        check(streq(d.summary, "slow dependency: 100% of each request is wait for responses of "
+                    "back.service"));
         check(streq(f->text, "of 6.7 requests at a time, 0.95 wait for a response of 127.0.0.1:81 "
                     "(back.service); the others may wait for a connection to it"));
 
