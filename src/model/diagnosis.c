@@ -325,6 +325,10 @@ static void describe_without_parts(const DiagnosisFigures *f, bool enough, bool 
                                 RATE(f->rate), SPAN(f->first_byte));
         else if (enough)
                 (void) snprintf(d->text, sizeof(d->text), "%s requests/s", RATE(f->rate));
+        else if (f->in_flight > 0 && isnan(f->waiting))
+                (void) snprintf(d->text, sizeof(d->text),
+                                "almost no requests; %.0f in flight, it is not known for how long",
+                                f->in_flight);
         else if (f->in_flight > 0 && !(f->waiting > 0))
                 (void) snprintf(d->text, sizeof(d->text),
                                 "almost no requests; %.0f responses in progress, the oldest request %s old",
@@ -369,7 +373,9 @@ void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret) {
                 diagnose_slow_peers(e, ret);
         diagnose_kills(e, ret);
         diagnose_unaccepted(e, ret);
-        unknown = stuck ? !waiting_is_intended(e) : isnan(f->rate) || (enough && f->first_byte >= SLOW_NSEC);
+        unknown = stuck ? !waiting_is_intended(e) : isnan(f->rate) ||
+                (enough && f->first_byte >= SLOW_NSEC) ||
+                (!enough && f->in_flight > 0 && isnan(f->waiting));
         ret->verdict = ret->n_findings > 0 ? VERDICT_FOUND : unknown ? VERDICT_UNKNOWN : VERDICT_NOTHING;
         diagnosis_finish(e, ret);
 }

@@ -1541,6 +1541,16 @@ static void test_inattention(void) {
         check(streq(d.summary, "inconclusive: requests wait without a response, 4.0 threads on average are "
                     "in state idle futex"));
 
+        /* A kernel that refuses the iterators does not say whether they are stuck */
+        e = serving();
+        e.now.rate = 0;
+        e.now.first_byte = e.now.receive = e.now.queue = e.now.service = e.now.answer = NAN;
+        e.now.in_flight = 4;
+        e.now.waiting = e.now.oldest_waiting = e.now.oldest = NAN;
+        diagnosis_make(&e, &d);
+        check(d.verdict == VERDICT_UNKNOWN);
+        check(streq(d.text, "almost no requests; 4 in flight, it is not known for how long"));
+
         /* Nothing has been read, and connections are older than the interval: a pool of processes, all of
          * which wait for clients */
         e = evidence();
