@@ -320,6 +320,7 @@ PARSER_FUNCTION __u32 http_byte(struct parser *p, __u32 byte, __u32 how) {
         switch (p->state) {
 
         case HTTP_START:
+                p->length_at = 0;
                 p->word = 0;
                 p->number = 0;
                 p->left = 0;
@@ -720,6 +721,7 @@ static inline __attribute__((always_inline)) __u32 http_begin_fast(struct parser
                 if (code == 0)
                         return 0;
                 p->left = 0;
+                p->length_at = 0;
                 p->flags = PARSER_UNASKED;
                 *ret_meaning = http_status(p, code, how);
                 return HTTP_STATUS_LENGTH;
@@ -737,17 +739,11 @@ static inline __attribute__((always_inline)) __u32 http_begin_fast(struct parser
         return length;
 }
 
-/* "Content-Length:" with a value of up to five digits, to the end of its line. Returns its length, 0:
- * something else. */
-static inline __attribute__((always_inline)) __u32 http_length_fast(struct parser *p, const struct window *w,
-                                                                    __u32 at) {
-        __u64 word = window_word(w, at + 15);
-        __u32 length = 15, number = 0, digits = 0;
+/* The number of up to five digits that is the rest of a line: eight bytes, the first one highest. Returns
+ * how many digits it has, 0: it is something else. */
+static inline __attribute__((always_inline)) __u32 http_number_fast(__u64 word, __u32 *ret) {
+        __u32 number = 0, digits = 0;
 
-        if (word >> 56 == ' ') {
-                word <<= 8;
-                length++;
-        }
         for (; digits < 5; digits++) {
                 __u32 digit = (__u32) (word >> 56) - '0';
 
@@ -756,11 +752,60 @@ static inline __attribute__((always_inline)) __u32 http_length_fast(struct parse
                 number = number * 10 + digit;
                 word <<= 8;
         }
-        if (digits == 0 || word >> 48 != WORD_OF("\r\n", 2))
+        *ret = number;
+        return word >> 48 == WORD_OF("\r\n", 2) ? digits : 0;
+}
+
+/* "Content-Length:" with such a value, to the end of its line. Returns its length, 0: something else. */
+static inline __attribute__((always_inline)) __u32 http_length_fast(struct parser *p, const struct window *w,
+                                                                    __u32 at) {
+        __u64 word = window_word(w, at + 15);
+        __u32 length = 15, number, digits;
+
+        if (word >> 56 == ' ') {
+                word <<= 8;
+                length++;
+        }
+        digits = http_number_fast(word, &number);
+        if (digits == 0)
                 return 0;
         http_set_length(p, number);
         p->flags |= HTTP_SIZED;
         return length + digits + 2;
+}
+
+/* The shape of a response of which all was sent at once: the next one, if it has the same, ends where its
+ * data ends, and need not be parsed. Heads of a server mostly differ in values of the same length (Date) and
+ * in Content-Length, which is compared with the length of the data. */
+struct http_shape {
+        __u64 first[2];         /* its first bytes, the first one highest: they have the status */
+        __u16 length_at;        /* place of the line with Content-Length; 0: no response had a shape */
+        __u16 head;             /* length of the head without the digits of that value */
+        __u8 misses;            /* responses in succession that had another shape */
+};
+
+/* A connection whose responses have other shapes each time is not examined any more */
+#define HTTP_SHAPE_MISSES_MAX 16U
+
+/* The length of the head, if this line says that the rest of so many bytes is the body; 0: it does not. The
+ * line is in words, from the "\n" in front of it on. ret_digits: number of digits of its value. */
+static inline __attribute__((always_inline)) __u32 http_shape_head(const __u64 line[3], __u32 bytes,
+                                                                   __u32 *ret_digits) {
+        __u32 number;
+
+        *ret_digits = 0;
+        if ((line[0] | HTTP_LOWER >> 8) != WORD_OF("\ncontent", 8) ||
+            (line[1] | (HTTP_LOWER >> 8 & ~0xffULL)) != WORD_OF("-length:", 8) || line[2] >> 56 != ' ')
+                return 0;
+        *ret_digits = http_number_fast(line[2] << 8, &number);
+        return *ret_digits > 0 && number < bytes ? bytes - number : 0;
+}
+
+/* Whether a response with these first bytes has a body if its head says so. */
+static inline __attribute__((always_inline)) int http_shape_fits(const __u64 first[2]) {
+        __u32 status = http_begins_with(first[0], first[1] >> 32);
+
+        return status >= 200 && status < 400 && status != 204 && status != 304;
 }
 
 /* What http_line_fast() needs to see. */
@@ -778,6 +823,7 @@ PARSER_FUNCTION __u32 http_line_fast(struct parser *p, const struct window *w, _
                 more = window_word(w, at + 8);
                 if ((more >> 8 | HTTP_LOWER >> 16 << 8) == WORD_OF("length:", 7)) {
                         if (!(p->flags & HTTP_SIZED)) {
+                                p->length_at = at;
                                 length = http_length_fast(p, w, at);
                                 if (length > 0)
                                         return PARSED(0, length, 0);

@@ -42,6 +42,8 @@ struct parser {
         __u8 index;             /* private: index of the part */
         __u8 word_left;
         __u8 flags;             /* of the message so far */
+        __u16 length_at;        /* HTTP: place of the line with the length of the body in the window; 0: not
+                                 * known */
 };
 
 /* Flag of a request: complete enough for a response, and counted, although its rest is still to come. */

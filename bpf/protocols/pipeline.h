@@ -103,6 +103,7 @@ struct pipeline {
         __u8 not_understood;    /* enum pipeline_side */
         __u8 parts;             /* of the response: short ones in succession, each written when nothing was
                                  * unsent; 0: something is unsent; or PIPELINE_OVER */
+        struct http_shape shape; /* of the last response */
         struct pipeline_batch groups[PIPELINE_BATCHES];
         struct arrival_times times; /* scratch, as the stack of programs is small */
         __u64 work[7];          /* scratch: position in a chunk, records of the client role */
@@ -154,6 +155,7 @@ EXCHANGE_INLINE void pipeline_begin(struct pipeline *t, __u32 protocol, __u32 in
         t->missed = PIPELINE_FOLLOWED;
         t->intends = t->parts = 0;
         t->not_understood = 0;
+        t->shape.length_at = t->shape.misses = 0;
 }
 
 EXCHANGE_INLINE struct pipeline_batch* pipeline_newest(struct pipeline *t) {
@@ -532,16 +534,32 @@ EXCHANGE_INLINE __u32 pipeline_get_failed(struct pipeline *t, const struct excha
         return histogram_choose(by_unit & histogram_if_less(read_at - 1, x->last_out_at), 1, outstanding);
 }
 
-/* Whether data sent from the beginning of a response on is a complete one, so that it need not be parsed: a
- * single request, nothing else received, and everything written is sent. Then it is like any connection
- * without pipelining. More than servers write at once may be a part. */
+/* Whether data sent from the beginning of a response on may be a complete one: a single request, nothing
+ * else received, and everything written is sent. Then it is like any connection without pipelining. More
+ * than servers write at once may be a part. */
 #define PIPELINE_WHOLE_MAX 65536U
 
-EXCHANGE_INLINE int pipeline_is_whole(const struct pipeline *t, const struct exchange *x, __u32 bytes,
-                                      int complete) {
-        return !protocol_is_framed(t->protocol) && t->asked == 1 && !t->missed &&
+EXCHANGE_INLINE int pipeline_is_single(const struct pipeline *t, const struct exchange *x, __u32 bytes,
+                                       int complete) {
+        return t->asked == 1 && !t->missed &&
                !(t->flags & (PIPELINE_RESPONDING | PIPELINE_SERVER_PUSH)) &&
                 t->in.state == 0 && x->n_marks == 0 && complete && bytes < PIPELINE_WHOLE_MAX;
+}
+
+/* Whether such data is complete, so that it need not be parsed. */
+EXCHANGE_INLINE int pipeline_is_whole(const struct pipeline *t, int single) {
+        return single && !protocol_is_framed(t->protocol);
+}
+
+/* Whether such data may have the shape of the last response. */
+EXCHANGE_INLINE int pipeline_may_be_alike(const struct pipeline *t) {
+        return t->shape.length_at != 0 && t->out.state == 0 && t->n_bare == 0 &&
+               !(t->flags & (PIPELINE_TUNNEL | PIPELINE_LOST_SYNC));
+}
+
+/* Whether such data, having been parsed, may be a shape for the next response. */
+EXCHANGE_INLINE int pipeline_may_have_shape(const struct pipeline *t) {
+        return t->protocol == PROTOCOL_HTTP1 && t->out.state == 0 && t->shape.misses < HTTP_SHAPE_MISSES_MAX;
 }
 
 /* Whether the data belongs to the previous response: there was no other request, and the end of that

@@ -59,6 +59,68 @@ static __always_inline enum qos_counter failure_counter(__u32 protocol) {
         return protocol == PROTOCOL_HTTP1 ? QOS_COUNTER_STATUS_5XX : QOS_COUNTER_ERRORS_REPLIES;
 }
 
+/* Loads n words from this place on, each with its first byte highest. Returns whether there are so many
+ * bytes. */
+static __always_inline bool transmit_load(struct __sk_buff *skb, __u32 offset, __u64 *ret, __u32 n) {
+        if (bpf_skb_load_bytes(skb, offset, ret, n * sizeof(*ret)) < 0)
+                return false;
+        for (__u32 i = 0; i < n; i++)
+                ret[i] = bpf_be64_to_cpu(ret[i]);
+        return true;
+}
+
+/* Whether data is a response of the shape of the last one, and nothing else. Global, to be verified once. */
+__attribute__((noinline, weak)) int transmit_is_alike(struct __sk_buff *skb, struct pipeline *t,
+                                                      const struct transmit *d) {
+        __u32 offset, head, digits;
+        struct http_shape *s;
+        __u64 first[2], line[3];
+        __be32 end;
+
+        if (!skb || !t || !d || !pipeline_may_be_alike(t))
+                return 0;
+        s = &t->shape;
+        offset = skb->len - d->bytes;
+        if (!transmit_load(skb, offset, first, 2) || first[0] != s->first[0] || first[1] != s->first[1] ||
+            !transmit_load(skb, offset + s->length_at - 1, line, 3))
+                return 0;
+        head = http_shape_head(line, d->bytes, &digits);
+        if (digits == 0 || head != s->head + digits ||
+            bpf_skb_load_bytes(skb, offset + head - sizeof(end), &end, sizeof(end)) < 0 ||
+            !http_ends_head(bpf_ntohl(end)))
+                return 0;
+        s->misses = 0;
+        return 1;
+}
+
+/* Keeps the shape of a response that was parsed, and is all that the data is: if the line with its length is
+ * in the last window of its head. */
+__attribute__((noinline, weak)) int transmit_set_shape(struct __sk_buff *skb, struct pipeline *t,
+                                                       const struct transmit *d) {
+        __u32 offset, head, digits, length_at;
+        struct http_shape *s;
+        __u64 line[3];
+
+        if (!skb || !t || !d || !pipeline_may_have_shape(t))
+                return 0;
+        s = &t->shape;
+        s->misses++;
+        s->length_at = 0;
+        length_at = ((struct chunk*) t->work)->window_begin + t->out.length_at;
+        if (length_at == 0)
+                return 0;
+        offset = skb->len - d->bytes;
+        if (!transmit_load(skb, offset, s->first, 2) || !http_shape_fits(s->first) ||
+            !transmit_load(skb, offset + length_at - 1, line, 3))
+                return 0;
+        head = http_shape_head(line, d->bytes, &digits);
+        if (digits == 0 || head <= length_at)
+                return 0;
+        s->head = head - digits;
+        s->length_at = length_at;
+        return 0;
+}
+
 /* Parts of pipeline_transmit(), separate for the space on the stack. This one is global, so that its results
  * are not followed through the other one by the verifier. */
 __attribute__((noinline, weak)) __u64 transmit_parse(struct __sk_buff *skb, struct pipeline *t,
@@ -525,7 +587,7 @@ static __attribute__((noinline)) int transmit_lost_sync(struct bpf_sock *sk, str
 static __attribute__((noinline)) int pipeline_transmit(struct __sk_buff *skb, struct bpf_sock *sk,
                                                        struct conn *c, struct qos_unit_map *u,
                                                   struct transmit *d) {
-        bool more, whole, goes_on;
+        bool more, single, goes_on;
         __u64 parsed = 0;
         struct pipeline *t;
 
@@ -536,10 +598,10 @@ static __attribute__((noinline)) int pipeline_transmit(struct __sk_buff *skb, st
                 return 0;
         d->first = c->x.flags & EXCHANGE_FRESH && c->x.first_out_at == 0;
         more = pipeline_is_more(t);
-        whole = pipeline_is_whole(t, &c->x, d->bytes, d->complete);
-        if (more || (whole && pipeline_newest(t)->waits)) {
+        single = pipeline_is_single(t, &c->x, d->bytes, d->complete);
+        if (more || (pipeline_is_whole(t, single) && pipeline_newest(t)->waits)) {
                 if (pipeline_is_push(transmit_peek(skb, d), t->protocol))
-                        more = whole = false;
+                        more = single = false;
                 /* As on any connection (exchange_depart()) */
                 else if (more && c->x.open_at == 0 && d->now - c->x.last_out_at >= EXCHANGE_SILENCE_NSEC)
                         return 0;
@@ -553,12 +615,17 @@ static __attribute__((noinline)) int pipeline_transmit(struct __sk_buff *skb, st
         } else if (goes_on && t->flags & PIPELINE_RESPONDED)
                 parsed = TRANSMIT_MORE;
 
-        if (whole) {
+        if (pipeline_is_whole(t, single)) {
                 parsed |= 1;
                 if (transmit_count_error(skb, t, u, d))
                         return PIPELINE_TRANSMITS_PLAIN;
-        } else if (!more)
+        } else if (single && transmit_is_alike(skb, t, d))
+                parsed |= 1;
+        else if (!more) {
                 parsed |= transmit_parse(skb, t, u, d);
+                if (single && parsed == 1)
+                        transmit_set_shape(skb, t, d);
+        }
         if (parsed & TRANSMIT_LOST_SYNC)
                 return PIPELINE_TRANSMITS_PLAIN;
         d->failed = parsed & TRANSMIT_FAILED;

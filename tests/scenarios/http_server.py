@@ -94,6 +94,18 @@ class Connection:
             elif what == "size":
                 # Head and body in two segments
                 self.send(f"HTTP/1.1 200 OK\r\nContent-Length: {n}\r\n\r\n", *([] if method == "HEAD" else [b"b" * n]))
+            elif what in ("page", "halves"):
+                # n bytes that look like heads, in one segment; or the second half half a second later
+                body = (b"\r\nContent-Length: 1\r\n\r\n" * (n // 23 + 1))[:n]
+                data = (f"HTTP/1.1 200 OK\r\nDate: {time.time():.3f}\r\nContent-Length: {n}\r\nX-Page: "
+                        f"{'x' * (int(words[2]) if len(words) > 2 else 3)}\r\n\r\n").encode()
+                if method != "HEAD":
+                    data += body
+                half = len(data) - n // 2 if what == "halves" else len(data)
+                self.send(data[:half])
+                if what == "halves":
+                    time.sleep(.5)
+                    self.send(data[half:])
             elif what == "chunked":
                 self.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
                 for i in range(n):

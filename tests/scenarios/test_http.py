@@ -299,6 +299,36 @@ def long_answers_are_in_flight():
 
 
 @test()
+def responses_of_one_shape():
+    """A response like the one before is known by its length: what differs is seen all the same, its end, its status,
+    and the lack of a body."""
+    s = Server()
+    seed = random.Random(7)
+    sent = missing = bad = 0
+    with s.connect() as c:
+        for _ in range(smaller(300)):
+            path, method, status = seed.choice([("/page/50", "GET", 200), ("/page/51", "GET", 200),
+                                                ("/page/50", "GET", 200), ("/page/700", "GET", 200),
+                                                ("/page/0", "GET", 200), ("/page/50", "HEAD", 200),
+                                                ("/page/50/70", "GET", 200), ("/status/404", "GET", 404),
+                                                ("/status/503", "GET", 503), ("/status/304", "GET", 304)])
+            equal(c.ask(get(path, method), method == "HEAD")[0], status, "status")
+            sent += 1
+            missing += status == 404
+            bad += status == 503
+        s.expect(sent, missing, bad, what="with pages of one shape and others")
+        for i in range(4):
+            c.ask(get("/page/50"))
+            c.send(get("/halves/50"))
+            c.until(b"\r\n\r\n")
+            equal(server_figures(s)["inFlight"], 1, f"in flight, in the middle of response {i}")
+            c.take(50)
+            sent += 2
+        f = s.expect(sent, missing, bad, what="with halves")
+        check(f["answer"]["max"] > 400_000_000, f"times of responses {f['answer']}")
+
+
+@test()
 def interim_and_early_answers():
     """Interim responses do not end a request, and a response before the end of the request's body counts for that
     request."""

@@ -620,9 +620,62 @@ static void test_end_of_head(void) {
         }
 }
 
+/* The line with the length decides whether the rest of the data is the body, and nothing but it. */
+static void test_shape(void) {
+        static const struct {
+                const char *line;       /* padded with what follows it */
+                uint32_t bytes, head, digits;
+        } lines[] = {
+                { "\nContent-Length: 5\r\n\r\n..", 45, 40, 1 },
+                { "\ncontent-length: 5\r\nX: y", 45, 40, 1 },
+                { "\nCONTENT-LENGTH: 99999\r\n", 100199, 200, 5 },
+                { "\nContent-Length: 0\r\n\r\n..", 40, 40, 1 },
+                { "\nContent-Length: 99\r\n\r\n.", 99, 0, 2 }, /* nothing but a body */
+                { "\nContent-Length: 99\r\n\r\n.", 98, 0, 2 },
+                { "\nContent-Length: 123456\r", 200000, 0, 0 },
+                { "\nContent-Length: \r\n\r\n...", 40, 0, 0 },
+                { "\nContent-Length: 5 \r\n...", 45, 0, 0 },
+                { "\nContent-Length: 5\n\n.....", 45, 0, 0 },
+                { "\nContent-Length:5\r\n\r\n...", 45, 0, 0 },
+                { "-Content-Length: 5\r\n\r\n..", 45, 0, 0 },
+                { "\nContent-Lengths: 5\r\n\r\n.", 45, 0, 0 },
+                { "\nContent-Length; 5\r\n\r\n..", 45, 0, 0 },
+        };
+        static const struct {
+                const char *first;
+                bool fits;
+        } responses[] = {
+                { "HTTP/1.1 200 OK\r\n", true }, { "HTTP/1.0 302 Found", true },
+                { "HTTP/1.1 206 Part", true },
+                { "HTTP/1.1 204 No Content", false }, { "HTTP/1.1 304 Not Modified", false },
+                { "HTTP/1.1 100 Continue", false }, { "HTTP/1.1 404 Not Found", false },
+                { "HTTP/1.1 503 Service", false }, { "HTTP/2.0 200 OK\r\n", false },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(lines); i++) {
+                __u64 words[3];
+                uint32_t digits;
+
+                assert(strlen(lines[i].line) >= sizeof(words));
+                memcpy(words, lines[i].line, sizeof(words));
+                for (size_t k = 0; k < ELEMENTSOF(words); k++)
+                        words[k] = be64toh(words[k]);
+                check(http_shape_head(words, lines[i].bytes, &digits) == lines[i].head);
+                check(digits == lines[i].digits);
+        }
+        for (size_t i = 0; i < ELEMENTSOF(responses); i++) {
+                __u64 words[2];
+
+                memcpy(words, responses[i].first, sizeof(words));
+                check(http_shape_fits((const __u64[]) { be64toh(words[0]), be64toh(words[1]) }) ==
+                      responses[i].fits);
+        }
+}
+
 int main(void) {
         test_detect();
         test_end_of_head();
+        test_shape();
         test_questions();
         test_answers();
         test_tunnel();

@@ -200,7 +200,7 @@ static void departs(Connection *c, const char *data, size_t size, bool complete)
                 struct parsed_chunk piece = {};
                 uint32_t n;
 
-                if (pipeline_is_whole(&c->t, &c->x, bytes, complete))
+                if (pipeline_is_whole(&c->t, pipeline_is_single(&c->t, &c->x, bytes, complete)))
                         piece.begun = 1;
                 else if (!pipeline_is_more(&c->t)) {
                         pipeline_feed_answers(&c->t, &piece, data, size);
