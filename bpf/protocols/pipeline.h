@@ -325,7 +325,9 @@ EXCHANGE_INLINE void pipeline_read(struct pipeline *t, __u64 now) {
         for (int i = 0; i < PIPELINE_BATCHES; i++) {
                 struct pipeline_batch *g = &t->groups[(t->head + i) & (PIPELINE_BATCHES - 1)];
 
-                if (i < t->n_groups && g->read_at == 0)
+                if (i >= t->n_groups)
+                        break;
+                if (g->read_at == 0)
                         g->read_at = now;
         }
 }

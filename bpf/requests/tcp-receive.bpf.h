@@ -388,11 +388,16 @@ pipeline:
         /* Looked at before (MSG_PEEK) */
         parsed = t->in_pos - copied;
 
-        bpf_spin_lock(&c->lock);
+        /* Without the lock at first: these bytes were noted before TCP queued them, under the lock of the
+         * socket that the reader has now, and what arrives meanwhile changes neither the first mark nor the
+         * result, but for one that is 0 then */
         t->times.came_at = exchange_came_at_once(&c->x, copied + len);
-        if (t->times.came_at == 0)
+        if (t->times.came_at == 0) {
+                bpf_spin_lock(&c->lock);
+                t->times.came_at = exchange_came_at_once(&c->x, copied + len);
                 exchange_get_marks(&c->x, &t->times.marks);
-        bpf_spin_unlock(&c->lock);
+                bpf_spin_unlock(&c->lock);
+        }
         requests_parse(skb, t, &owner, (__u64) offset << 32 | copied, (__u64) parsed << 32 | len);
         f = (struct chunk*) t->work;
 
