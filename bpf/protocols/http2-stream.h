@@ -488,11 +488,12 @@ static inline __attribute__((always_inline)) int h2_is_time_to_doubt(const struc
         return h->doubted_at != 0 && now - h->doubted_at >= H2_DOUBT_NSEC;
 }
 
-static inline __attribute__((always_inline)) void h2_doubt_half(struct h2_conn *h,
-                                                                struct h2_streams *streams, __u64 now) {
+PARSER_FUNCTION int h2_doubt_half(struct h2_conn *h, struct h2_streams *streams, __u64 now) {
+        if (!h || !streams)
+                return 0;
         /* The result is kept in memory: the verifier would distinguish a path through the loop for each
          * sum */
-        for (__u32 i = 0; i < H2_STREAMS / 2; i++) {
+        for (__u32 i = 0; i < H2_STREAMS / 2 && can_loop; i++) {
                 struct h2_stream *s = &streams->list[i];
 
                 if (s->id == 0 || s->flags & H2_STREAM_ASIDE || s->read_at > h->missed_at)
@@ -504,6 +505,7 @@ static inline __attribute__((always_inline)) void h2_doubt_half(struct h2_conn *
                 s->flags |= H2_STREAM_DOUBTED;
                 h->open--;
         }
+        return 0;
 }
 
 /* A client may have reset streams with frames that were missed, unless it has sent more of the request
