@@ -92,10 +92,11 @@ enum parsed {
 #define PROTOCOL_BARE (1U << 10)        /* the next response is to a request with PARSED_BARE */
 #define PROTOCOL_TUNNEL (1U << 11)      /* the next response is to a request with PARSED_TUNNEL */
 #define PROTOCOL_NAMES (1U << 12)       /* names of requests are needed */
+#define PROTOCOL_MORE (1U << 13)        /* more is at hand behind the window, which can begin later, too */
 
 /* Part of the stream visible at a time. Loading costs as much as parsing, so larger is better; it is in the
  * storage of the connection, which is charged to the application. Eight bytes may be read at any offset. */
-#define WINDOW_SIZE 256U
+#define WINDOW_SIZE 512U
 
 struct window {
         __u8 bytes[WINDOW_SIZE + 8];

@@ -70,7 +70,7 @@ enum pipeline_side {
 struct arrival_times {
         __u64 came_at;          /* of all bytes, if they arrived at once */
         struct exchange_marks marks; /* otherwise, the marks */
-        __u32 names;            /* PROTOCOL_NAMES: requests are excluded by name */
+        __u32 how;              /* PROTOCOL_NAMES: requests are excluded by name; PROTOCOL_MORE */
 };
 
 struct pipeline {
@@ -758,7 +758,7 @@ EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window,
 
         if (!halfway)
                 t->begun_at = pipeline_when(times, position + 1, 0);
-        r = protocol_take_requests(t->protocol | times->names | single, &t->in, &t->window, at, end);
+        r = protocol_take_requests(t->protocol | times->how | single, &t->in, &t->window, at, end);
         n = PARSED_MESSAGES(r);
         dns &= ~histogram_if_zero(n);
         meaning = PARSED_MEANING(r);

@@ -24,8 +24,9 @@ PARSER_FUNCTION __u32 protocol_detect(__u64 bytes, __u32 length) {
         return PROTOCOL_PLAIN;
 }
 
-/* These take at least one byte from at to end of the window, and stop behind the end of a message at the
- * latest. */
+/* These take at least one byte from at to end of the window, or none if there is more behind it
+ * (PROTOCOL_MORE) and the window is to begin there (PARSED_NOTHING), and stop behind the end of a message at
+ * the latest, or of several plain ones that are alike: PARSED_MESSAGES() of them, and one more. */
 static inline __attribute__((always_inline)) __u32 protocol_request_step(__u32 how, struct parser *p,
                                                                          const struct window *w, __u32 at,
                                                                          __u32 end) {
@@ -138,7 +139,7 @@ static inline __attribute__((always_inline)) int protocol_ends_with_stream(__u32
 static inline __attribute__((always_inline)) __u32 protocol_take(__u32 how, int responses, struct parser *p,
                                                                  const struct window *w, __u32 from,
                                                                  __u32 end) {
-        __u32 at = from, meaning = 0, messages = 0, r;
+        __u32 at = from, sum = 0, meaning = 0, r; /* sum: bytes taken, and messages */
 
         if (!p || !w)
                 return PARSED_LOST;
@@ -146,19 +147,24 @@ static inline __attribute__((always_inline)) __u32 protocol_take(__u32 how, int 
         while (at < end && can_loop) {
                 r = responses ? protocol_response_step(how, p, w, at, end) :
                     protocol_request_step(how, p, w, at, end);
-                at += PARSED_TAKEN(r);
                 meaning = PARSED_MEANING(r);
+                sum += r - meaning;
                 if (meaning == PARSED_END) {
-                        messages++;
+                        sum += PARSED(0, 0, 1);
                         meaning = 0;
                         if (how & PROTOCOL_SINGLE)
                                 break;
+                        if (!responses && (how & ~PROTOCOL_MORE) == PROTOCOL_REDIS && p->flags == 0) {
+                                r = PARSED_TAKEN(r);
+                                sum += resp_take_alike(w, at, end, r, resp_get_shape(w, at, r));
+                        }
                 }
                 if (meaning != 0)
                         break;
+                at = from + PARSED_TAKEN(sum);
         }
 
-        return PARSED(meaning, at - from, messages);
+        return sum | meaning;
 }
 
 PARSER_FUNCTION __u32 protocol_take_requests(__u32 how, struct parser *p, const struct window *w,

@@ -372,11 +372,86 @@ PARSER_FUNCTION __u32 resp_request_step(struct parser *p, const struct window *w
                 if (meaning != 0)
                         return PARSED(meaning, at - from, 0);
         }
+        /* The window ends within the command: the next one begins here, where all of a short one is in it */
+        if (how & PROTOCOL_MORE && from > 0 && window_byte(w, from) == '*' &&
+            (p->state & ~RESP_ARGUMENT) == RESP_START) {
+                p->state = RESP_START;
+                return PARSED_NOTHING;
+        }
         if (at > from)
                 return PARSED(0, at - from, 0);
 
         meaning = resp_request_byte(p, window_byte(w, from), how);
         return PARSED(meaning, window_skip(p, from + 1, end) - from, 0);
+}
+
+/* Length of a header (RESP_SHAPE): two words cover no less, three no more. */
+#define RESP_HEADER_MIN 16U
+#define RESP_HEADER_MAX 24U
+
+/* So many at a time: the verifier follows each */
+#define RESP_ALIKE_MAX 16
+
+/* Whether the last byte of a message is the end of its line, as far as the parser looks. */
+static inline __attribute__((always_inline)) int resp_ends(const struct window *w, __u32 end) {
+        __u32 last = end - 1;
+
+        /* Else the compiler leaves out the mask of window_byte(), which the verifier wants to see */
+        BPF_OPAQUE(last);
+        return window_byte(w, last) == '\n';
+}
+
+/* What a plain command has in common with others of its name and its lengths: length of what precedes its
+ * first argument behind the name, place of the line of the second argument (0: there is none), and length of
+ * that line. 0: nothing. Apart, so that the verifier does not follow each case through the loop. */
+#define RESP_SHAPE(header, second, line) ((header) | (second) << 10 | (line) << 20)
+#define RESP_SHAPE_HEADER(r) ((r) & 0x3ff)
+#define RESP_SHAPE_SECOND(r) ((r) >> 10 & 0x3ff)
+#define RESP_SHAPE_LINE(r) ((r) >> 20)
+
+PARSER_FUNCTION __u32 resp_get_shape(const struct window *w, __u32 at, __u32 length) {
+        __u32 number, header, line, second;
+        __u64 word;
+
+        if (!w)
+                return 0;
+        word = window_word(w, at) >> 32;
+        if (word != WORD_OF("*2\r\n", 4) && word != WORD_OF("*3\r\n", 4))
+                return 0;
+        line = resp_line(window_word(w, at + 4), &number);
+        /* The arguments of these have a meaning, too */
+        if (line == 0 || number == sizeof("REPLCONF") - 1 || number == sizeof("CLIENT") - 1)
+                return 0;
+        header = 4 + line + number + 2;
+        line = resp_line(window_word(w, at + header), &number);
+        header += line;
+        second = header + number + 2;
+        if (line == 0 || header < RESP_HEADER_MIN || header > RESP_HEADER_MAX)
+                return 0;
+        if (word == WORD_OF("*2\r\n", 4))
+                return second == length ? RESP_SHAPE(header, 0, 0) : 0;
+        line = resp_line(window_word(w, at + second), &number);
+        return line > 0 && second + line + number + 2 == length ? RESP_SHAPE(header, second, line) : 0;
+}
+
+/* Clients mostly repeat a command: takes those behind a plain one, of this length, with the same lines,
+ * hence the same name and arguments of the same lengths. */
+PARSER_FUNCTION __u32 resp_take_alike(const struct window *w, __u32 from, __u32 end, __u32 length,
+                                      __u32 shape) {
+        __u32 header = RESP_SHAPE_HEADER(shape), second = RESP_SHAPE_SECOND(shape), n;
+        __u64 mask;
+
+        if (!w || shape == 0)
+                return 0;
+        mask = second > 0 ? ~0ULL << ((64 - 8 * RESP_SHAPE_LINE(shape)) & 63) : 0;
+        for (n = 0; n < RESP_ALIKE_MAX && from + 2 * length <= end; n++, from += length)
+                if (window_word(w, from + length) != window_word(w, from) ||
+                    window_word(w, from + length + 8) != window_word(w, from + 8) ||
+                    window_word(w, from + length + header - 8) != window_word(w, from + header - 8) ||
+                    ((window_word(w, from + length + second) ^ window_word(w, from + second)) & mask) != 0 ||
+                    !resp_ends(w, from + 2 * length))
+                        break;
+        return PARSED(0, n * length, n);
 }
 
 /* Clusters redirect clients by errors, which are no failures. word: the first eight bytes of a response. */
@@ -480,12 +555,29 @@ PARSER_FUNCTION __u32 resp_response_byte(struct parser *p, __u32 byte) {
         return PARSED_LOST;
 }
 
+/* Takes responses behind one of this length that have the same line, of which this many bytes are compared:
+ * all of it, or that with the length of a string. */
+PARSER_FUNCTION __u32 resp_take_alike_responses(const struct window *w, __u32 from, __u32 end, __u32 length,
+                                                __u32 line) {
+        __u64 mask;
+        __u32 n;
+
+        if (!w || line == 0 || line > 8)
+                return 0;
+        mask = ~0ULL << (64 - 8 * line);
+        for (n = 0; n < RESP_ALIKE_MAX && from + 2 * length <= end; n++, from += length)
+                if (((window_word(w, from + length) ^ window_word(w, from)) & mask) != 0 ||
+                    !resp_ends(w, from + 2 * length))
+                        break;
+        return PARSED(0, n * length, n);
+}
+
 /* The most frequent responses are parsed as a whole: "+OK", null, strings of less than 1000 bytes. Others
  * are parsed byte by byte. */
 PARSER_FUNCTION __u32 resp_response_step(struct parser *p, const struct window *w, __u32 from, __u32 end,
                                          __u32 how) {
-        __u32 number, length, meaning;
-        __u64 word;
+        __u32 number = 0, length = 0, line = 0, meaning, alike;
+        __u64 word = 0;
 
         if (!p || !w || from >= end || end > WINDOW_SIZE)
                 return PARSED_LOST;
@@ -497,19 +589,24 @@ PARSER_FUNCTION __u32 resp_response_step(struct parser *p, const struct window *
 
         if (p->state == RESP_START && from + 5 <= end) {
                 word = window_word(w, from);
-                if (word >> 24 == WORD_OF("+OK\r\n", 5) || word >> 24 == WORD_OF("$-1\r\n", 5)) {
-                        p->flags = 0;
-                        return PARSED(PARSED_END, 5, 0);
+                if (word >> 24 == WORD_OF("+OK\r\n", 5) || word >> 24 == WORD_OF("$-1\r\n", 5))
+                        line = length = 5;
+                else if (word >> 56 == '$' && from + RESP_LINE_MAX <= end) {
+                        line = resp_line(word, &number);
+                        length = line + number + 2;
                 }
-
-                length = word >> 56 == '$' && from + RESP_LINE_MAX <= end ? resp_line(word, &number) : 0;
-                if (length > 0) {
-                        p->left = 1;
-                        p->flags = 0;
-                        p->skip = number + 1;
-                        p->state = RESP_AFTER;
-                        return PARSED(0, window_skip(p, from + length, end) - from, 0);
-                }
+        }
+        if (line > 0 && from + length <= end && resp_ends(w, from + length)) {
+                p->flags = 0;
+                alike = how & PROTOCOL_SINGLE ? 0 : resp_take_alike_responses(w, from, end, length, line);
+                return PARSED(PARSED_END, length, 0) + alike;
+        }
+        if (line > 0) {
+                p->left = 1;
+                p->flags = 0;
+                p->skip = number + 1;
+                p->state = RESP_AFTER;
+                return PARSED(0, window_skip(p, from + line, end) - from, 0);
         }
 
         meaning = resp_response_byte(p, window_byte(w, from));

@@ -360,7 +360,7 @@ static __attribute__((noinline)) int library_read(struct tls_plaintext *o,
         q.position = o->position;
         q.owner = *owner;
         if (names_are_wanted(&q.owner))
-                q.times.names = PROTOCOL_NAMES;
+                q.times.how = PROTOCOL_NAMES;
         if (o->came_first_at == o->came_last_at)
                 q.times.came_at = o->came_first_at;
         else {

@@ -438,7 +438,7 @@ __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct p
                 return 0;
         f = chunk_init(t, bytes);
         offset = skb->len - bytes;
-        t->times.names = 0;
+        t->times.how = 0;
         while (!f->piece.lost && chunk_skip(f, &t->in) && can_loop) {
                 n = chunk_advance(f, t, &t->in);
                 BPF_BOUND(n, WINDOW_SIZE + 1);

@@ -26,9 +26,15 @@ __attribute__((noinline, weak)) int requests_parse(struct sk_buff *skb __arg_tru
                 if (n > 0 && bpf_dynptr_read(t->window.bytes, n, &data,
                                              (__u32) (where >> 32) + f->window_begin, 0) < 0)
                         f->piece.lost = 1;
-                else
-                        f->at += pipeline_request_bytes(t, chunk_window(f), &t->times, (__u32) where + f->at,
-                                                        &f->piece);
+                else {
+                        t->times.how = (t->times.how & PROTOCOL_NAMES) |
+                                       (f->window_end < f->end ? PROTOCOL_MORE : 0);
+                        n = pipeline_request_bytes(t, chunk_window(f), &t->times, (__u32) where + f->at,
+                                                   &f->piece);
+                        if (n == 0)
+                                f->window_end = f->at; /* the next window begins here */
+                        f->at += n;
+                }
                 if (f->piece.named) {
                         f->piece.named = 0;
                         request_find_name(t, owner);
@@ -384,7 +390,7 @@ static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct c
 
 pipeline:
         owner = owner_read(&c->owner);
-        t->times.names = names_are_wanted(&owner) ? PROTOCOL_NAMES : 0;
+        t->times.how = names_are_wanted(&owner) ? PROTOCOL_NAMES : 0;
         /* Looked at before (MSG_PEEK) */
         parsed = t->in_pos - copied;
 

@@ -27,7 +27,7 @@ static size_t cut_length(unsigned *seed, size_t left) {
 /* seed: 0 for not cut at all. */
 static struct meaning understand(uint32_t protocol, bool timed, bool named, const char *questions,
                                  size_t n_questions, const char *answers, size_t n_answers, unsigned seed) {
-        struct arrival_times times = { .came_at = timed, .names = named ? PROTOCOL_NAMES : 0 };
+        struct arrival_times times = { .came_at = timed, .how = named ? PROTOCOL_NAMES : 0 };
         struct parsed_chunk piece = {};
         struct meaning m = {};
         struct pipeline_batch g;

@@ -544,7 +544,7 @@ static void test_excluded(void) {
                                               "GET /healthz HTTP/1.0\n\nPUT /other HTTP/1.1\r\n\r\n",
                                               methods[method], table[i].target);
                         for (size_t cut = 0; cut <= n; cut++) {
-                                struct arrival_times times = { .came_at = 1, .names = PROTOCOL_NAMES };
+                                struct arrival_times times = { .came_at = 1, .how = PROTOCOL_NAMES };
                                 struct parsed_chunk piece = {};
                                 struct pipeline t = http();
 
@@ -556,7 +556,7 @@ static void test_excluded(void) {
 
                                 /* Nobody wants to know */
                                 t = http();
-                                times.names = 0;
+                                times.how = 0;
                                 pipeline_feed_questions(&t, &piece, s, cut, &times, 0);
                                 pipeline_feed_questions(&t, &piece, s + cut, n - cut, &times, 0);
                                 check(!piece.lost && t.asked == 3 && t.excluded[0] == 0);
@@ -578,7 +578,7 @@ static void test_excluded_answers(void) {
         pipeline_excludes = (ExcludeList) {};
         check(exclude_list_add(&pipeline_excludes, "http:/healthz") == 0);
         for (size_t size = 1; size < sizeof(answers); size++) {
-                struct arrival_times times = { .came_at = 1, .names = PROTOCOL_NAMES };
+                struct arrival_times times = { .came_at = 1, .how = PROTOCOL_NAMES };
                 struct parsed_chunk piece = {};
                 struct pipeline t = http();
 

@@ -462,6 +462,74 @@ static void test_streams(void) {
         }
 }
 
+/* Requests that look like the one before are taken at once: whatever they are, the result is that of a
+ * parser that sees one byte at a time. */
+static void test_alike(void) {
+#define SET(key, value) "*3\r\n$3\r\nSET\r\n$4\r\n" key "\r\n$3\r\n" value "\r\n"
+#define GET(key) "*2\r\n$3\r\nGET\r\n$16\r\n" key "\r\n"
+#define CLIENT(what, how) "*3\r\n$6\r\nCLIENT\r\n$5\r\n" what "\r\n$3\r\n" how "\r\n"
+        static const char *const table[] = {
+                GET("key:000000000001") GET("key:000000000002") GET("key:000000000003"),
+                GET("*2\r\n$3\r\nGET\r\n$1") GET("\r\n$3\r\nGET\r\n*2\r\n"),
+                SET("key1", "abc") SET("key2", "\r\n$") SET("*3\r\n", "abc") SET("key4", "ab\n"),
+                /* Another length, or name */
+                SET("key1", "abc") "*3\r\n$3\r\nSET\r\n$4\r\nkey2\r\n$4\r\nabcd\r\n"
+                        SET("key3", "abc"),
+                SET("key1", "abc") "*3\r\n$3\r\nset\r\n$4\r\nkey2\r\n$3\r\nabc\r\n" SET("key3", "abc"),
+                GET("key:000000000001") "*2\r\n$3\r\nDEL\r\n$16\r\nkey:000000000002\r\n",
+                /* Longer than it says */
+                GET("key:000000000001") "*2\r\n$3\r\nGET\r\n$16\r\nkey:0000000000022\r\n",
+                SET("key1", "abc") "*3\r\n$3\r\nSET\r\n$4\r\nkey22\r\n$3\r\nab\r\n",
+                SET("key1", "abc") "*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$4\r\nabcd\r\n" SET("key3", "abc"),
+                SET("key1", "abc") "*3\r\n$3\r\nSET\r\n$4\r\nkey2\r\n$2\r\nabc\r\n" SET("key3", "abc"),
+                /* Names with a meaning, and arguments */
+                "*3\r\n$5\r\nBLPOP\r\n$1\r\nk\r\n$1\r\n0\r\n"
+                        "*3\r\n$5\r\nBLPOP\r\n$1\r\nk\r\n$1\r\n0\r\n",
+                CLIENT("PAUSE", "100") CLIENT("REPLY", "OFF") CLIENT("PAUSE", "100"),
+                CLIENT("REPLY", "OFF") CLIENT("REPLY", "OFF") GET("key:000000000001")
+                        GET("key:000000000002"),
+                "*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$4\r\nSKIP\r\n" GET("key:000000000001")
+                        GET("key:000000000002"),
+                "*2\r\n$8\r\nREPLCONF\r\n$3\r\nABC\r\n*2\r\n$8\r\nREPLCONF\r\n$3\r\nACK\r\n",
+                "*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\nc\r\n*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\nd\r\n",
+                "*3\r\n$5\r\nRPUSH\r\n$1\r\nk\r\n$1\r\n1\r\n*3\r\n$5\r\nRPUSH\r\n$1\r\nk\r\n$1\r\n2\r\n"
+                        "*3\r\n$5\r\nBLPOP\r\n$1\r\nk\r\n$1\r\n0\r\n",
+                "*1\r\n$4\r\nPING\r\n*1\r\n$4\r\nPING\r\n*1\r\n$4\r\nPING\r\n",
+                "*4\r\n$4\r\nMSET\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n"
+                        "*4\r\n$4\r\nMSET\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n",
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                struct parsed_chunk all = {}, single = {};
+                struct pipeline t = redis(), o = redis();
+                size_t size = strlen(table[i]);
+
+                ask(&t, &all, table[i], size, 1);
+                for (size_t k = 0; k < size && !single.lost; k++)
+                        ask(&o, &single, table[i] + k, 1, 1);
+                check(all.lost == single.lost);
+                check(all.lost || (t.asked == o.asked && t.in.state == o.in.state && t.flags == o.flags));
+        }
+        check(asked(SET("key1", "abc") SET("key2", "abc") SET("key3", "abc")) == 3);
+        check(asked(GET("key:000000000001") GET("key:000000000002") GET("key:000000000003")) == 3);
+
+        /* Responses */
+        for (unsigned n = 1; n < 60; n++) {
+                char data[1024] = {};
+                struct pipeline t = redis();
+                bool lost;
+
+                t.asked = 100;
+                t.n_groups = 1;
+                t.groups[0].n = 100;
+                for (unsigned k = 0; k < n; k++)
+                        strcat(data, "$3\r\nabc\r\n");
+                check(answer(&t, data, strlen(data), true, &lost) == n && !lost);
+                strcat(data, "+OK\r\n+OK\r\n$-1\r\n$-1\r\n$3\r\n\r\n$\r\n$3\r\n+OK\r\n");
+                check(answer(&t, data, strlen(data), true, &lost) == MIN(n + 6, 100 - n) && !lost);
+        }
+}
+
 /* Invalidations of keys (CLIENT TRACKING). */
 static void test_push(void) {
         static const struct {
@@ -602,7 +670,7 @@ static void test_excluded_commands(void) {
         exclude(words, ELEMENTSOF(words));
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
                 for (size_t cut = 0; cut <= strlen(table[i].data); cut++) {
-                        struct arrival_times times = { .came_at = 1, .names = PROTOCOL_NAMES };
+                        struct arrival_times times = { .came_at = 1, .how = PROTOCOL_NAMES };
                         struct parsed_chunk piece = {};
                         struct pipeline t = redis();
 
@@ -630,7 +698,7 @@ static void test_excluded_counts(void) {
                 struct pipeline_batch g = {};
 
                 for (unsigned i = 0; i < n; i++) {
-                        struct arrival_times times = { .came_at = 1 + i / 10, .names = PROTOCOL_NAMES };
+                        struct arrival_times times = { .came_at = 1 + i / 10, .how = PROTOCOL_NAMES };
                         struct parsed_chunk piece = {};
 
                         is_ping[i] = rand_r(&seed) % 3 == 0;
@@ -660,7 +728,7 @@ static void test_excluded_counts(void) {
 
         /* More than can be distinguished, which is reported */
         {
-                struct arrival_times times = { .came_at = 1, .names = PROTOCOL_NAMES };
+                struct arrival_times times = { .came_at = 1, .how = PROTOCOL_NAMES };
                 struct parsed_chunk piece = {};
                 struct pipeline t = redis();
 
@@ -677,7 +745,7 @@ static void test_excluded_in_flight(void) {
         static const char *const words[] = { "redis:BRPOP" };
         static const char brpop[] = "*3\r\n$5\r\nBRPOP\r\n$1\r\nk\r\n$1\r\n0\r\n", get[] =
                 "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
-        struct arrival_times times = { .came_at = 5, .names = PROTOCOL_NAMES };
+        struct arrival_times times = { .came_at = 5, .how = PROTOCOL_NAMES };
         struct exchange_effect e = {};
         struct parsed_chunk piece = {};
         struct pipeline t = redis();
@@ -726,6 +794,7 @@ int main(void) {
         test_error_at_once();
         test_failure_at_once();
         test_streams();
+        test_alike();
         test_push();
         test_groups();
         test_in_flight();

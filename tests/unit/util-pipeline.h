@@ -25,7 +25,7 @@ static inline void pipeline_move(struct pipeline *t, const struct parser *p, con
         memcpy(t->window.bytes, data + at, *ret_end - at);
 }
 
-/* What is left out, where times->names says that anything is. */
+/* What is left out, where times->how says that anything is. */
 static ExcludeList pipeline_excludes;
 
 static inline void pipeline_look_up(struct pipeline *t) {
@@ -44,6 +44,7 @@ static inline void pipeline_feed_questions(struct pipeline *t, struct parsed_chu
         size_t begin = 0, end = 0;
 
         for (size_t i = 0; !piece->lost; ) {
+                struct arrival_times here = *times;
                 uint32_t taken;
 
                 i = window_skip(&t->in, (uint32_t) i, (uint32_t) size);
@@ -51,10 +52,14 @@ static inline void pipeline_feed_questions(struct pipeline *t, struct parsed_chu
                         break;
                 if (i >= end)
                         pipeline_move(t, &t->in, data, i, size, &begin, &end);
-                taken = pipeline_request_bytes(t, (uint64_t) (i - begin) << 32 | (end - begin), times,
+                here.how |= end < size ? PROTOCOL_MORE : 0;
+                taken = pipeline_request_bytes(t, (uint64_t) (i - begin) << 32 | (end - begin), &here,
                                                position + (uint32_t) i, piece);
-                check(piece->lost || (taken > 0 && i + taken <= end));
-                check(!piece->named || times->names);
+                check(piece->lost || i + taken <= end);
+                check(piece->lost || taken > 0 || (i > begin && end < size));
+                if (taken == 0)
+                        end = i;
+                check(!piece->named || times->how);
                 if (piece->named)
                         pipeline_look_up(t);
                 piece->named = 0;
