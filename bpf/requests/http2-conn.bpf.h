@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Connections of HTTP/2 (http2.h): parses their bytes, and records the requests. The caller loads the
- * bytes. */
+/* Connections of HTTP/2 (http2.h): parses their bytes, and records the requests. */
 
 #include "stream-chunk.bpf.h"
 #include "http2.h"
@@ -114,7 +113,7 @@ struct h2_conn_chunk {
         __u32 end;
         __u32 window_begin;
         __u32 window_end;
-        __u32 offset;           /* of the chunk in the buffer */
+        __u32 offset;           /* of the chunk in its source */
         __u32 position;         /* in the stream */
 };
 
@@ -142,4 +141,54 @@ static __always_inline void h2_conn_record_requests(struct h2_conn *h, struct h2
 /* The part of the window to be parsed. */
 static __always_inline __u64 h2_conn_window(const struct h2_conn_chunk *f) {
         return (__u64) (f->at - f->window_begin) << 32 | (f->window_end - f->window_begin);
+}
+
+/* Has the next bytes in the window. False: they cannot be loaded, the chunk is lost. */
+static __always_inline bool h2_conn_fill(struct h2_conn *h, struct h2_conn_chunk *f, bool blind,
+                                         const struct chunk_source *s) {
+        __u32 n = h2_conn_advance(f, blind);
+
+        BPF_BOUND(n, WINDOW_SIZE + 1);
+        if (n > 0 && chunk_load(s, h->window.bytes, n, f->offset + f->window_begin) < 0) {
+                h->piece.lost = 1;
+                return false;
+        }
+        return true;
+}
+
+struct h2_conn_request_chunk {
+        struct h2_conn_chunk f;
+        struct qos_owner owner;
+        __u32 target;
+};
+
+/* Parses a chunk of requests. stops: where struct h2_more is wanted. */
+static __always_inline void h2_conn_parse_requests(struct h2_conn *h, struct h2_more *more,
+                                                   struct qos_unit_map *u, struct h2_conn_request_chunk *q,
+                                                   const struct chunk_source *s, bool stops) {
+        struct h2_conn_chunk *f = &q->f;
+        __u32 n;
+
+        while (!h->piece.lost && f->at < f->end && !(stops && h2_wants_more(h)) && can_loop) {
+                if (!h2_conn_fill(h, f, h2_is_blind(&h->in, 0), s))
+                        break;
+                h->piece.position = f->position + f->window_begin;
+                n = h2_parse_requests(h, more, h2_conn_window(f), f->end - f->window_end, &h->piece);
+                f->at += n;
+                h2_conn_record_requests(h, more, u, &q->owner, q->target);
+                if (n == 0)
+                        break;
+        }
+}
+
+/* Parses a part of a chunk of responses, up to an event. Returns its length; 0: no more can be parsed. */
+static __always_inline __u32 h2_conn_parse_response(struct h2_conn *h, struct h2_more *more,
+                                                    struct h2_conn_chunk *f, const struct chunk_source *s) {
+        __u32 n;
+
+        if (h->piece.lost || f->at >= f->end || !h2_conn_fill(h, f, h2_is_blind(&h->out, 1), s))
+                return 0;
+        n = h2_parse_responses(h, more, h2_conn_window(f), f->end - f->window_end, &h->piece);
+        f->at += n;
+        return n;
 }

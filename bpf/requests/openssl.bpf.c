@@ -26,46 +26,24 @@ struct library_piece {
 };
 
 __attribute__((noinline, weak)) int library_parse_requests(struct pipeline *t, struct library_piece *q) {
-        struct chunk *f;
-        __u32 n;
-
         if (!t || !q)
                 return 0;
-        f = chunk_init(t, q->end);
-        while (!f->piece.lost && chunk_skip(f, &t->in) && can_loop) {
-                n = chunk_advance(f, t, &t->in);
-                BPF_BOUND(n, WINDOW_SIZE + 1);
-                if (n > 0 && bpf_probe_read_user(t->window.bytes, n, q->buffer + f->window_begin) < 0)
-                        f->piece.lost = 1;
-                else
-                        f->at += pipeline_request_bytes(t, chunk_window(f), &q->times, q->position + f->at,
-                                                        &f->piece);
-                if (f->piece.named) {
-                        f->piece.named = 0;
-                        request_find_name(t, &q->owner);
-                }
-        }
+        chunk_parse_requests(chunk_init(t, q->end), t, &(struct chunk_source) { .buffer = q->buffer },
+                             &q->times, q->position, &q->owner);
         return 0;
 }
 
 /* Parses a chunk of responses. chunk_init() has initialized the state. */
 __attribute__((noinline, weak)) int library_parse_responses(struct pipeline *t, __u64 buffer) {
+        const struct chunk_source source = { .buffer = (void*) (long) buffer };
         struct chunk *f;
-        __u32 n;
 
         if (!t)
                 return 0;
         f = (struct chunk*) t->work;
-        while (!f->piece.lost && !f->piece.tunnel && chunk_skip(f, &t->out) && can_loop) {
-                n = chunk_advance(f, t, &t->out);
-                BPF_BOUND(n, WINDOW_SIZE + 1);
-                if (n > 0 &&
-                    bpf_probe_read_user(t->window.bytes, n, (void*) (long) (buffer + f->window_begin)) < 0)
-                        f->piece.lost = 1;
-                else
-                        f->at += pipeline_response_bytes(t, f->at - f->window_begin,
-                                                         f->window_end - f->window_begin, &f->piece);
-        }
+        while (!f->piece.lost && !f->piece.tunnel && chunk_skip(f, &t->out) && can_loop)
+                if (chunk_fill(f, t, &t->out, &source))
+                        chunk_parse_response(f, t);
         return 0;
 }
 
@@ -73,61 +51,32 @@ __attribute__((noinline, weak)) int library_parse_responses(struct pipeline *t, 
 BPF_ARRAY_MAP(plaintext_h2_fresh, ARRAY, 1, struct tls_plaintext_h2);
 
 struct openssl_h2_chunk {
-        struct h2_conn_chunk f;
+        struct h2_conn_request_chunk q;
         const void *buffer;
-        struct qos_owner owner;
-        __u32 target;
 };
 
 __attribute__((noinline, weak)) int openssl_h2_take_requests(struct h2_conn *h, struct h2_more *more,
                                                              struct qos_unit_map *u,
-                                                             struct openssl_h2_chunk *q) {
-        struct h2_conn_chunk *f;
-        __u32 n;
-
-        if (!h || !u || !q)
+                                                             struct openssl_h2_chunk *o) {
+        if (!h || !u || !o)
                 return 0;
-        f = &q->f;
-        while (!h->piece.lost && f->at < f->end && can_loop) {
-                n = h2_conn_advance(f, h2_is_blind(&h->in, 0));
-                BPF_BOUND(n, WINDOW_SIZE + 1);
-                if (n > 0 && bpf_probe_read_user(h->window.bytes, n, q->buffer + f->window_begin) < 0) {
-                        h->piece.lost = 1;
-                        break;
-                }
-                h->piece.position = f->position + f->window_begin;
-                n = h2_parse_requests(h, more, h2_conn_window(f), f->end - f->window_end, &h->piece);
-                f->at += n;
-                h2_conn_record_requests(h, more, u, &q->owner, q->target);
-                if (n == 0)
-                        break;
-        }
+        h2_conn_parse_requests(h, more, u, &o->q, &(struct chunk_source) { .buffer = o->buffer },
+                               /* stops= */ false);
         return 0;
 }
 
 __attribute__((noinline, weak)) int openssl_h2_take_responses(struct h2_conn *h, struct h2_more *more,
                                                               struct qos_unit_map *u,
-                                                              struct openssl_h2_chunk *a) {
-        struct h2_conn_chunk *f;
+                                                              struct openssl_h2_chunk *o) {
         __u32 n;
 
-        if (!h || !u || !a)
+        if (!h || !u || !o)
                 return 0;
-        f = &a->f;
-        while (!h->piece.lost && f->at < f->end && can_loop) {
-                n = h2_conn_advance(f, h2_is_blind(&h->out, 1));
-                BPF_BOUND(n, WINDOW_SIZE + 1);
-                if (n > 0 && bpf_probe_read_user(h->window.bytes, n, a->buffer + f->window_begin) < 0) {
-                        h->piece.lost = 1;
-                        break;
-                }
-                n = h2_parse_responses(h, more, h2_conn_window(f), f->end - f->window_end, &h->piece);
-                f->at += n;
+        do {
+                n = h2_conn_parse_response(h, more, &o->q.f, &(struct chunk_source) { .buffer = o->buffer });
                 if (h->piece.event)
-                        h2_conn_record(u, &h->piece, a->target);
-                if (n == 0)
-                        break;
-        }
+                        h2_conn_record(u, &h->piece, o->q.target);
+        } while (n > 0 && can_loop);
         return 0;
 }
 
@@ -150,12 +99,12 @@ static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const s
                 o->lost = 1;
                 return 0;
         }
-        f.f.end = n;
-        f.f.position = o->position;
+        f.q.f.end = n;
+        f.q.f.position = o->position;
+        f.q.owner = *owner;
         f.buffer = buffer;
-        f.owner = *owner;
-        f.target = target_resolve(u, o->target);
-        m->h2.names = names_are_wanted(&f.owner);
+        f.q.target = target_resolve(u, o->target);
+        m->h2.names = names_are_wanted(&f.q.owner);
         h2_piece_begin(&m->h2.piece, bpf_ktime_get_ns());
         window_advance(u, m->h2.piece.now);
         if (m->target != o->target) {
@@ -189,16 +138,16 @@ static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const s
                 openssl_h2_take_requests(&m->h2, &m->more, u, &f);
                 o->position += n;
         }
-        if (m->h2.piece.lost || f.f.at < f.f.end)
+        if (m->h2.piece.lost || f.q.f.at < f.q.f.end)
                 o->lost = 1;
 
         dropped = m->h2.piece.dropped;
         if (dropped > 0 && answers)
-                record_count(u, f.target, QOS_COUNTER_ERRORS_RESET, QOS_ENTRY_ERRORS_RESET, dropped);
+                record_count(u, f.q.target, QOS_COUNTER_ERRORS_RESET, QOS_ENTRY_ERRORS_RESET, dropped);
         else if (dropped > 0)
-                record_count(u, f.target, QOS_COUNTER_CLIENT_ABORTS, QOS_ENTRY_CLIENT_ABORTS, dropped);
+                record_count(u, f.q.target, QOS_COUNTER_CLIENT_ABORTS, QOS_ENTRY_CLIENT_ABORTS, dropped);
         if (m->h2.piece.unseen > 0)
-                record_count(u, f.target, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, m->h2.piece.unseen);
+                record_count(u, f.q.target, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, m->h2.piece.unseen);
         counted = (__s32) (m->h2.open - m->known);
         m->known = m->h2.open;
         tls_plaintext_h2_count(m, counted);

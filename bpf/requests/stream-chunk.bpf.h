@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* The way of a piece of a stream through a parser, window by window. Where its bytes are loaded from is the
- * caller's. */
+/* The way of a piece of a stream through a parser, window by window. */
 
 #include "maps.h"
 #include "pipeline.h"
@@ -56,6 +55,42 @@ static __always_inline __u64 chunk_window(const struct chunk *f) {
         return (__u64) (f->at - f->window_begin) << 32 | (f->window_end - f->window_begin);
 }
 
+/* Where the bytes of a chunk are: which of these is set is known at compile time. */
+struct chunk_source {
+        struct __sk_buff *skb;
+        const struct bpf_dynptr *data;
+        const void *buffer;     /* of the current process */
+        __u32 offset;           /* of the chunk in skb or data */
+        bool restarts;          /* a window may begin before the last one ends (PROTOCOL_MORE) */
+};
+
+static __always_inline long chunk_load(const struct chunk_source *s, void *window, __u32 n, __u32 at) {
+        if (s->skb)
+                return bpf_skb_load_bytes(s->skb, s->offset + at, window, n);
+        if (s->data)
+                return bpf_dynptr_read(window, n, s->data, s->offset + at, 0);
+        return bpf_probe_read_user(window, n, s->buffer + at);
+}
+
+/* Has the next bytes in the window. False: they cannot be loaded, the chunk is lost. */
+static __always_inline bool chunk_fill(struct chunk *f, struct pipeline *t, const struct parser *p,
+                                       const struct chunk_source *s) {
+        __u32 n = chunk_advance(f, t, p);
+
+        BPF_BOUND(n, WINDOW_SIZE + 1);
+        if (n > 0 && chunk_load(s, t->window.bytes, n, f->window_begin) < 0) {
+                f->piece.lost = 1;
+                return false;
+        }
+        return true;
+}
+
+/* Parses what is in the window. */
+static __always_inline void chunk_parse_response(struct chunk *f, struct pipeline *t) {
+        f->at += pipeline_response_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin,
+                                         &f->piece);
+}
+
 /* Whether requests of a unit are excluded by their names. */
 static __always_inline bool names_are_wanted(const struct qos_owner *owner) {
         const struct qos_filter *filter = bpf_map_lookup_elem(&filters, &owner->slot);
@@ -81,6 +116,32 @@ __attribute__((noinline, weak)) int request_find_name(struct pipeline *t, const 
         if (name_is_excluded(owner, kind, name))
                 t->flags |= PIPELINE_EXCLUDING;
         return 0;
+}
+
+/* Parses a chunk of requests. position: in the stream; owner: of the connection, to look up the names of
+ * requests; NULL: neither is known. */
+static __always_inline void chunk_parse_requests(struct chunk *f, struct pipeline *t,
+                                                 const struct chunk_source *s,
+                                                 const struct arrival_times *times, __u32 position,
+                                                 const struct qos_owner *owner) {
+        __u32 n;
+
+        while (!f->piece.lost && chunk_skip(f, &t->in) && can_loop) {
+                if (chunk_fill(f, t, &t->in, s)) {
+                        if (s->restarts)
+                                t->times.how = (t->times.how & PROTOCOL_NAMES) |
+                                               (f->window_end < f->end ? PROTOCOL_MORE : 0);
+                        n = pipeline_request_bytes(t, chunk_window(f), times, owner ? position + f->at : 0,
+                                                   &f->piece);
+                        if (s->restarts && n == 0)
+                                f->window_end = f->at; /* the next window begins here */
+                        f->at += n;
+                }
+                if (owner && f->piece.named) {
+                        f->piece.named = 0;
+                        request_find_name(t, owner);
+                }
+        }
 }
 
 /* How often the protocol of a connection is looked for, each time at the beginning of a request: a first

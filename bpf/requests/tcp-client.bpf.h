@@ -431,22 +431,14 @@ static __attribute__((noinline)) int client_end(struct conn *c, struct qos_unit_
 /* Parses and counts the requests in the last bytes of data sent. Returns 1 if it cannot be parsed. Global,
  * to be verified once. */
 __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct pipeline *t, __u32 bytes) {
-        __u32 offset, n;
         struct chunk *f;
 
         if (!skb || !t || bytes > skb->len)
                 return 0;
         f = chunk_init(t, bytes);
-        offset = skb->len - bytes;
         t->times.how = 0;
-        while (!f->piece.lost && chunk_skip(f, &t->in) && can_loop) {
-                n = chunk_advance(f, t, &t->in);
-                BPF_BOUND(n, WINDOW_SIZE + 1);
-                if (n > 0 && bpf_skb_load_bytes(skb, offset + f->window_begin, t->window.bytes, n) < 0)
-                        f->piece.lost = 1;
-                else
-                        f->at += pipeline_request_bytes(t, chunk_window(f), &t->times, 0, &f->piece);
-        }
+        chunk_parse_requests(f, t, &(struct chunk_source) { .skb = skb, .offset = skb->len - bytes },
+                             &t->times, /* position= */ 0, /* owner= */ NULL);
         return f->piece.lost;
 }
 
@@ -768,8 +760,7 @@ static __always_inline int client_response_step(struct bpf_dynptr *data, struct 
                         f->piece.lost = 1;
                         return 1;
                 }
-                f->at += pipeline_response_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin,
-                                                 &f->piece);
+                chunk_parse_response(f, t);
         }
         if (f->at == from || f->piece.tunnel)
                 f->piece.lost = 1;

@@ -12,7 +12,6 @@ __attribute__((noinline, weak)) int requests_parse(struct sk_buff *skb __arg_tru
                                                    const struct qos_owner *owner, __u64 where, __u64 span) {
         struct bpf_dynptr data;
         struct chunk *f;
-        __u32 n;
 
         if (!t || !owner)
                 return 0;
@@ -20,26 +19,9 @@ __attribute__((noinline, weak)) int requests_parse(struct sk_buff *skb __arg_tru
         f->at = f->window_begin = f->window_end = span >> 32;
         if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
                 f->piece.lost = 1;
-        while (!f->piece.lost && chunk_skip(f, &t->in) && can_loop) {
-                n = chunk_advance(f, t, &t->in);
-                BPF_BOUND(n, WINDOW_SIZE + 1);
-                if (n > 0 && bpf_dynptr_read(t->window.bytes, n, &data,
-                                             (__u32) (where >> 32) + f->window_begin, 0) < 0)
-                        f->piece.lost = 1;
-                else {
-                        t->times.how = (t->times.how & PROTOCOL_NAMES) |
-                                       (f->window_end < f->end ? PROTOCOL_MORE : 0);
-                        n = pipeline_request_bytes(t, chunk_window(f), &t->times, (__u32) where + f->at,
-                                                   &f->piece);
-                        if (n == 0)
-                                f->window_end = f->at; /* the next window begins here */
-                        f->at += n;
-                }
-                if (f->piece.named) {
-                        f->piece.named = 0;
-                        request_find_name(t, owner);
-                }
-        }
+        chunk_parse_requests(f, t, &(struct chunk_source) { .data = &data, .offset = where >> 32,
+                                                            .restarts = true },
+                             &t->times, where, owner);
         return 0;
 }
 
@@ -68,42 +50,18 @@ static __attribute__((noinline)) int receive_h2_begin(struct sock *sk, struct co
         return RECEIVE_H2;
 }
 
-/* Passed by its address as the place of chunk_init(). */
-struct h2_conn_request_chunk {
-        struct h2_conn_chunk f;
-        struct qos_owner owner;
-        __u32 target;
-};
-
 /* As requests_parse(). Stops where struct h2_more is wanted. */
 __attribute__((noinline, weak)) int h2_conn_take_requests(struct sk_buff *skb __arg_trusted,
                                                           struct h2_conn *h, struct h2_more *more,
                                                           struct qos_unit_map *u,
                                                           struct h2_conn_request_chunk *q) {
         struct bpf_dynptr data;
-        struct h2_conn_chunk *f;
-        __u32 n;
 
         if (!h || !u || !q)
                 return 0;
-        f = &q->f;
         if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
                 h->piece.lost = 1;
-        while (!h->piece.lost && f->at < f->end && !h2_wants_more(h) && can_loop) {
-                n = h2_conn_advance(f, h2_is_blind(&h->in, 0));
-                BPF_BOUND(n, WINDOW_SIZE + 1);
-                if (n > 0 && bpf_dynptr_read(h->window.bytes, n, &data, f->offset + f->window_begin,
-                                             0) < 0) {
-                        h->piece.lost = 1;
-                        break;
-                }
-                h->piece.position = f->position + f->window_begin;
-                n = h2_parse_requests(h, more, h2_conn_window(f), f->end - f->window_end, &h->piece);
-                f->at += n;
-                h2_conn_record_requests(h, more, u, &q->owner, q->target);
-                if (n == 0)
-                        break;
-        }
+        h2_conn_parse_requests(h, more, u, q, &(struct chunk_source) { .data = &data }, /* stops= */ true);
         return 0;
 }
 

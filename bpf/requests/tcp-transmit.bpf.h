@@ -126,7 +126,7 @@ __attribute__((noinline, weak)) int transmit_set_shape(struct __sk_buff *skb, st
 __attribute__((noinline, weak)) __u64 transmit_parse(struct __sk_buff *skb, struct pipeline *t,
                                                      struct qos_unit_map *u,
                                                        const struct transmit *d) {
-        __u32 offset, n;
+        struct chunk_source source = { .skb = skb };
         struct chunk *f;
         __u64 answers;
 
@@ -134,19 +134,14 @@ __attribute__((noinline, weak)) __u64 transmit_parse(struct __sk_buff *skb, stru
                 return 0;
 
         f = chunk_init(t, d->bytes);
-        offset = skb->len - d->bytes;
+        source.offset = skb->len - d->bytes;
         while (!f->piece.lost && !f->piece.tunnel && chunk_skip(f, &t->out) && can_loop) {
                 if (pipeline_end_body(t)) {
                         f->at++;
                         continue;
                 }
-                n = chunk_advance(f, t, &t->out);
-                BPF_BOUND(n, WINDOW_SIZE + 1);
-                if (n > 0 && bpf_skb_load_bytes(skb, offset + f->window_begin, t->window.bytes, n) < 0)
-                        f->piece.lost = 1;
-                else
-                        f->at += pipeline_response_bytes(t, f->at - f->window_begin,
-                                                         f->window_end - f->window_begin, &f->piece);
+                if (chunk_fill(f, t, &t->out, &source))
+                        chunk_parse_response(f, t);
         }
         if (pipeline_has_lost_sync(t, &f->piece, d->first))
                 return TRANSMIT_LOST_SYNC;
@@ -392,28 +387,17 @@ struct h2_conn_response_chunk {
 __attribute__((noinline, weak)) int h2_conn_take_responses(struct __sk_buff *skb, struct h2_conn *h,
                                                            struct h2_more *more, struct qos_unit_map *u,
                                                            struct h2_conn_response_chunk *a) {
-        struct h2_conn_chunk *f;
         __u32 n;
 
         if (!skb || !h || !u || !a)
                 return 0;
-        f = &a->f;
-        while (f->at < f->end && can_loop) {
-                n = h2_conn_advance(f, h2_is_blind(&h->out, 1));
-                BPF_BOUND(n, WINDOW_SIZE + 1);
-                if (n > 0 && bpf_skb_load_bytes(skb, f->offset + f->window_begin, h->window.bytes, n) < 0) {
-                        h->piece.lost = 1;
-                        break;
-                }
-                n = h2_parse_responses(h, more, h2_conn_window(f), f->end - f->window_end, &h->piece);
-                f->at += n;
+        do {
+                n = h2_conn_parse_response(h, more, &a->f, &(struct chunk_source) { .skb = skb });
                 if (h->piece.event & H2_BEGUN)
                         h2_conn_record_intended(h, more, u, a->target);
                 if (h->piece.event)
                         h2_conn_record(u, &h->piece, a->target);
-                if (n == 0 || h->piece.lost)
-                        break;
-        }
+        } while (n > 0 && can_loop);
         return 0;
 }
 
