@@ -9,8 +9,23 @@ static uint64_t load(const __u64 *p) {
         return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
 
+/* Whether another file system has got the device number of the call's, as far as rows show. */
+static bool device_is_reused(const union qos_storage_element *map, const struct qos_storage_slow *slow) {
+        const struct qos_storage_header *h = &map[QOS_STORAGE_HEADER].header;
+
+        for (unsigned i = 1; i < QOS_STORAGE_ROWS && slow->mount != 0; i++) {
+                const struct qos_mount *m = h->mounts + i;
+
+                if (__atomic_load_n(&m->used, __ATOMIC_ACQUIRE) && QOS_MOUNT_DEVICE(m) == slow->device &&
+                    *(const uint64_t*) m->key.address != slow->mount)
+                        return true;
+        }
+        return false;
+}
+
 /* false: there is none, or it is being replaced. */
-static bool slow_read(const struct qos_storage_slow *slow, SlowOperation *ret) {
+static bool slow_read(const union qos_storage_element *map, unsigned i, SlowOperation *ret) {
+        const struct qos_storage_slow *slow = map[QOS_STORAGE_SLOW].slow + i;
         uint64_t at = load(&slow->at);
         struct qos_storage_slow copy;
         int64_t result;
@@ -30,12 +45,13 @@ static bool slow_read(const struct qos_storage_slow *slow, SlowOperation *ret) {
                 .bytes = copy.call <= QOS_STORAGE_WRITE && result >= 0 ? (uint64_t) result : ABSENT,
                 .error = result < 0 ? (int) -result : 0,
                 .device = copy.device,
+                .reused = device_is_reused(map, &copy),
                 .pid = copy.pid,
         };
-        for (unsigned i = 0; i < QOS_STATES; i++)
-                ret->shares[i] = copy.divided ? 0 : NAN;
-        for (unsigned i = 0; i < QOS_STORAGE_STATES && copy.divided; i++)
-                ret->shares[storage_state_to_thread_state(i)] = copy.shares[i] / (double) UINT16_MAX;
+        for (unsigned k = 0; k < QOS_STATES; k++)
+                ret->shares[k] = copy.divided ? 0 : NAN;
+        for (unsigned k = 0; k < QOS_STORAGE_STATES && copy.divided; k++)
+                ret->shares[storage_state_to_thread_state(k)] = copy.shares[k] / (double) UINT16_MAX;
         memcpy(ret->thread, copy.thread, sizeof(ret->thread) - 1);
         memcpy(ret->name, copy.name, sizeof(ret->name) - 1);
         return true;
@@ -55,10 +71,8 @@ size_t slow_operations_read(const StorageSources *sources, SlowOperation *ret) {
         assert(ret);
 
         for (size_t i = 0; i < sources->n; i++) {
-                const struct qos_storage_slow *slow = sources->sources[i].map[QOS_STORAGE_SLOW].slow;
-
-                for (size_t k = 0; k < QOS_STORAGE_SLOW_CALLS; k++)
-                        if (slow_read(slow + k, all + n) && all[n].at >= sources->since)
+                for (unsigned k = 0; k < QOS_STORAGE_SLOW_CALLS; k++)
+                        if (slow_read(sources->sources[i].map, k, all + n) && all[n].at >= sources->since)
                                 n++;
                 qsort(all, n, sizeof(*all), slow_compare);
                 n = MIN(n, (size_t) QOS_STORAGE_SLOW_CALLS);

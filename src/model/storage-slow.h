@@ -14,6 +14,7 @@ typedef struct SlowOperation {
         int error;                      /* errno; 0: none */
         uint32_t device;                /* of the file system, in the kernel's internal encoding; 0: not
                                          * known */
+        bool reused;                    /* another file system has that number since */
         uint32_t pid;                   /* of the thread; 0: not known */
         double shares[QOS_STATES];      /* of nsec, by enum qos_state; NaN: not known */
         char thread[16];                /* empty: not known */

@@ -251,6 +251,16 @@ static void test_slow(void) {
         check(is_close(slow[0].shares[QOS_STATE_DISK], 1, 0) &&
               is_close(slow[0].shares[QOS_STATE_RUNNING], 0, 0));
         check(strlen(slow[0].name) == sizeof(s[3].name) - 1);
+
+        /* The file system of a call, and another one that has its device number since */
+        s[3].mount = 77;
+        s[3].device = 5;
+        a[QOS_STORAGE_HEADER].header.mounts[1].used = 1;
+        *(uint64_t*) a[QOS_STORAGE_HEADER].header.mounts[1].key.address = 77;
+        *(uint32_t*) (a[QOS_STORAGE_HEADER].header.mounts[1].key.address + 8) = 5;
+        check(slow_operations_read(&sources, slow) == 1 && slow[0].device == 5 && !slow[0].reused);
+        *(uint64_t*) a[QOS_STORAGE_HEADER].header.mounts[1].key.address = 78;
+        check(slow_operations_read(&sources, slow) == 1 && slow[0].device == 5 && slow[0].reused);
 }
 
 /* A bin of a CPU has 32 bits. */

@@ -46,7 +46,7 @@ static int slow_operation_to_json(Unit *u, SlowOperation *s, uint64_t now, uint6
                                                            SD_JSON_BUILD_UNSIGNED(s->bytes)),
                               SD_JSON_BUILD_PAIR_CONDITION(s->error != 0, "error",
                                                            SD_JSON_BUILD_STRING(error)),
-                              SD_JSON_BUILD_PAIR_CONDITION(s->device != 0 && name, "mount",
+                              SD_JSON_BUILD_PAIR_CONDITION(s->device != 0 && name && !s->reused, "mount",
                                                            SD_JSON_BUILD_STRING(name ? name->point : "")),
                               SD_JSON_BUILD_PAIR_CONDITION(s->device != 0, "device",
                                                            SD_JSON_BUILD_STRING(device)),
