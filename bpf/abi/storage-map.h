@@ -36,6 +36,10 @@ enum qos_storage_call {
         QOS_STORAGE_CALLS,
 };
 
+/* Where the kernel refuses programs at functions, no call is seen that these would be of, and others are
+ * counted instead: reads and writes of io_uring and with O_DIRECT, and requests to servers of FUSE. */
+#define QOS_STORAGE_FUSE QOS_STORAGE_OPEN
+
 /* States that threads are in between a call and its return. Those that no call on a file has are a part of
  * the last one. */
 enum qos_storage_state {
@@ -233,7 +237,8 @@ struct qos_storage_slow {
         __u64 at;               /* CLOCK_MONOTONIC ns of the call; 0: none, or being written */
         __u64 nsec;             /* from the call to its return */
         __u64 result;           /* bytes read or written, a negative errno, or 0 */
-        __u64 mount;            /* identity of the file system (struct qos_mount); 0: not known */
+        __u64 mount;            /* identity of the file system (struct qos_mount), as device numbers are
+                                 * reused; 0: not known */
         __u32 device;           /* its device number in the kernel's internal encoding */
         __u32 pid;              /* of the thread, in the PID namespace of qosd; 0: not visible there */
         __u8 call;              /* enum qos_storage_call */

@@ -139,9 +139,17 @@ struct address_space {
         struct inode *host;
 };
 
-/* Of libaio. */
+/* Of libaio, io_uring and direct I/O. */
 struct kiocb {
         struct file *ki_filp;
+};
+
+struct iov_iter {
+        bool data_source;               /* data goes to the file */
+};
+
+struct fuse_req {
+        unsigned long flags;
 };
 
 /* Of io_uring. */
@@ -149,8 +157,11 @@ struct io_cqe {
         unsigned int res;
 };
 
+struct io_cmd_data {};
+
 struct io_kiocb {
         struct file *file;
+        struct io_cmd_data cmd;         /* of a read or write, it begins with its struct kiocb */
         __u8 opcode;
         struct io_cqe cqe;
 };
@@ -172,6 +183,7 @@ struct file {
         struct path f_path;
         struct inode *f_inode;
         unsigned int f_mode;
+        unsigned int f_flags;
         void *private_data;             /* of a socket: struct socket */
 };
 

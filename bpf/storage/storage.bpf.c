@@ -9,6 +9,7 @@
  *
  *   storage_ring_*, storage_aio_*          reads and writes of io_uring and libaio
  *   storage_pages_*, storage_fault, storage_map_pages   the page cache
+ *   storage_ext4_*, storage_direct_*, storage_fuse_*    what tracepoints show of calls, without fentry
  *
  * The outermost call of a thread counts: what a file system requests of the one below it, or of another
  * file, is a part of that call. */
@@ -928,6 +929,102 @@ SEC("fentry/aio_complete_rw")
 int BPF_PROG(storage_aio_complete, struct kiocb *kiocb, __s64 result) {
         preemption_disable();
         request_end((__u64) kiocb, kiocb->ki_filp, result);
+        preemption_enable();
+        return 0;
+}
+
+/* ---- kernels without fentry --------------------------------------------------------------------------- */
+
+/* A frame that none is below: no other program is there to begin a call within it. */
+#define FRAME_OF_TRACEPOINT 1
+
+/* Writes to files with these flags wait for the same function. */
+#define O_DSYNC 00010000
+
+SEC("tp_btf/ext4_sync_file_enter")
+int BPF_PROG(storage_ext4_sync_begin, struct file *file) {
+        if (!task_is_unowned() && !(file->f_flags & O_DSYNC)) {
+                preemption_disable();
+                call_begin(FRAME_OF_TRACEPOINT, QOS_STORAGE_SYNC, file->f_inode->i_sb, file->f_path.dentry,
+                           /* verifies= */ false);
+                preemption_enable();
+        }
+        return 0;
+}
+
+SEC("tp_btf/ext4_sync_file_exit")
+int BPF_PROG(storage_ext4_sync_end, struct inode *inode, int result) {
+        preemption_disable();
+        call_end(FRAME_OF_TRACEPOINT, QOS_STORAGE_CALLS, result, NULL);
+        preemption_enable();
+        return 0;
+}
+
+SEC("tp_btf/ext4_unlink_exit")
+int BPF_PROG(storage_ext4_unlink, struct dentry *dentry, int result) {
+        struct storage_thread *t;
+        void *map;
+
+        if (task_is_unowned())
+                return 0;
+        preemption_disable();
+        t = storage_thread_get(bpf_get_current_task_btf(), &map, /* begun= */ false);
+        if (t)
+                storage_record(map, bpf_get_smp_processor_id(), bpf_ktime_get_ns(), QOS_STORAGE_REMOVE,
+                               result, 0);
+        preemption_enable();
+        return 0;
+}
+
+/* A request of io_uring has begun already. */
+SEC("tp_btf/iomap_dio_rw_begin")
+int BPF_PROG(storage_direct_begin, struct kiocb *kiocb, struct iov_iter *iter) {
+        __u64 ring = (__u64) kiocb - bpf_core_field_offset(struct io_kiocb, cmd);
+
+        if (task_is_unowned() || bpf_map_lookup_elem(&storage_requests, &ring))
+                return 0;
+        preemption_disable();
+        request_begin((__u64) kiocb, iter->data_source ? QOS_STORAGE_WRITE : QOS_STORAGE_READ,
+                      kiocb->ki_filp);
+        preemption_enable();
+        return 0;
+}
+
+SEC("tp_btf/iomap_dio_complete")
+int BPF_PROG(storage_direct_end, struct kiocb *kiocb, int error, __s64 result) {
+        preemption_disable();
+        request_end((__u64) kiocb, kiocb->ki_filp, result);
+        preemption_enable();
+        return 0;
+}
+
+SEC("tp_btf/fuse_request_send")
+int BPF_PROG(storage_fuse_begin, const struct fuse_req *request) {
+        if (!task_is_unowned()) {
+                preemption_disable();
+                request_begin((__u64) request, QOS_STORAGE_FUSE, NULL);
+                preemption_enable();
+        }
+        return 0;
+}
+
+/* In the context of the server. */
+SEC("tp_btf/fuse_request_end")
+int BPF_PROG(storage_fuse_end, const struct fuse_req *request) {
+        __u64 address = (__u64) request, now = bpf_ktime_get_ns();
+        struct storage_request *begun;
+        __u32 generation = 0;
+        void *map;
+
+        preemption_disable();
+        begun = bpf_map_lookup_elem(&storage_requests, &address);
+        if (begun && begun->call == QOS_STORAGE_FUSE) {
+                map = storage_map_get(&begun->owner, &generation);
+                if (map && generation == begun->generation)
+                        storage_record(map, bpf_get_smp_processor_id(), now, QOS_STORAGE_FUSE, 0,
+                                       now - begun->since);
+                (void) bpf_map_delete_elem(&storage_requests, &address);
+        }
         preemption_enable();
         return 0;
 }

@@ -11,6 +11,19 @@ static StorageCalls calls_get(const ReadingContext *c, const MountReading *row, 
         return (StorageCalls) { row->value.counts.count[i], row->value.counts.errors[i] };
 }
 
+static StorageRequests requests_get(const ReadingContext *c, const MountReading *row,
+                                    enum qos_storage_call call) {
+        const struct qos_mount_counts *counts = &row->value.counts;
+
+        if (!is_measured(c->measured, MEASURED_STORAGE_SUBMITTED))
+                return (StorageRequests) { { ABSENT, ABSENT }, ABSENT, ABSENT };
+        return (StorageRequests) {
+                .calls = { counts->count[call], counts->errors[call] },
+                .bytes = counts->bytes[call],
+                .time = counts->nsec[call],
+        };
+}
+
 void mount_format_device(uint32_t device, char *ret) {
         (void) snprintf(ret, MOUNT_DEVICE_MAX, "%u:%u", device >> 20, device & ((1U << 20) - 1));
 }
@@ -35,6 +48,8 @@ void mount_fill(const ReadingContext *c, const MountReading *row, Mount *ret) {
                         ret->bytes[call] = ret->timed[call].calls.count == ABSENT ? ABSENT :
                                            row->value.counts.bytes[call];
         }
+        for (enum qos_storage_call call = 0; call <= QOS_STORAGE_WRITE; call++)
+                ret->submitted[call] = requests_get(c, row, call);
 }
 
 const Mount* mounts_find(const Mount *mounts, size_t n, const Selector *s) {
@@ -50,6 +65,7 @@ void mount_get_metrics(const Mount *mount, Metrics *ret) {
                 return;
         memcpy(ret->storage.timed, mount->timed, sizeof(mount->timed));
         memcpy(ret->storage.bytes, mount->bytes, sizeof(mount->bytes));
+        memcpy(ret->storage.submitted, mount->submitted, sizeof(mount->submitted));
         ret->storage.timed[QOS_STORAGE_OPEN].calls = mount->opens;
         ret->storage.calls[QOS_STORAGE_CHANGE - QOS_STORAGE_TIMED] = mount->changes;
 }

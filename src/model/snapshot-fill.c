@@ -373,6 +373,20 @@ void storage_metrics_fill(const ReadingContext *c, const StorageReading *reading
                 if (call < QOS_STORAGE_DIVIDED)
                         storage_get_shares(reading, call, ret->shares[call]);
         }
+        for (enum qos_storage_call call = 0; call <= QOS_STORAGE_WRITE; call++) {
+                if (!is_measured(c->measured, MEASURED_STORAGE_SUBMITTED))
+                        break;
+                ret->submitted[call].calls = (StorageCalls) {
+                        .count = sums[QOS_STORAGE_COUNT + call],
+                        .errors = sums[QOS_STORAGE_ERRORS + call],
+                };
+                ret->submitted[call].bytes = sums[QOS_STORAGE_BYTES_READ + call];
+                ret->submitted[call].time = sums[QOS_STORAGE_NSEC + call];
+        }
+        if (is_measured(c->measured, MEASURED_STORAGE_FUSE)) {
+                ret->fuse.requests = sums[QOS_STORAGE_COUNT + QOS_STORAGE_FUSE];
+                ret->fuse.time = sums[QOS_STORAGE_NSEC + QOS_STORAGE_FUSE];
+        }
         if (is_measured(c->measured, MEASURED_STORAGE_UNSEEN))
                 ret->unseen = sums[QOS_STORAGE_UNSEEN];
         if (is_measured(c->measured, MEASURED_STORAGE_CACHE)) {

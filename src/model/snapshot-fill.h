@@ -40,6 +40,8 @@ typedef enum Measured {
         MEASURED_STORAGE_DIRTIED,
         MEASURED_STORAGE_MAPPED,        /* faults on mapped files */
         MEASURED_STORAGE_UNSEEN,
+        MEASURED_STORAGE_SUBMITTED,
+        MEASURED_STORAGE_FUSE,
         MEASURED_STORAGE_CALLS,         /* the first of enum qos_storage_call */
         _MEASURED_STORAGE_LAST = MEASURED_STORAGE_CALLS + QOS_STORAGE_CALLS - 1,
         _MEASURED_MAX,

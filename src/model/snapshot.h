@@ -231,6 +231,13 @@ typedef struct StorageTimedCalls {
         Distribution latency;
 } StorageTimedCalls;
 
+/* Reads or writes of io_uring and with O_DIRECT, where other calls are not seen. */
+typedef struct StorageRequests {
+        StorageCalls calls;
+        uint64_t bytes;
+        uint64_t time;                  /* ns of all of them */
+} StorageRequests;
+
 /* What threads request of file systems. */
 typedef struct Storage {
         uint64_t covered;               /* ns of the window in which the unit had a storage map */
@@ -253,6 +260,11 @@ typedef struct Storage {
         struct {
                 uint64_t faults, major_faults;
         } mapped;
+        StorageRequests submitted[QOS_STORAGE_WRITE + 1];
+        struct {
+                uint64_t requests;      /* to servers of FUSE */
+                uint64_t time;          /* ns until their responses */
+        } fuse;
         double amplification[QOS_STORAGE_WRITE + 1]; /* bytes read from and written to block devices, for
                                                       * each byte of these calls; NaN: not known */
 } Storage;
@@ -313,6 +325,7 @@ typedef struct Mount {
         StorageTimedCalls timed[QOS_MOUNT_TIMED];
         uint64_t bytes[QOS_STORAGE_WRITE + 1];
         StorageCalls opens, changes;
+        StorageRequests submitted[QOS_STORAGE_WRITE + 1];
 } Mount;
 
 /* Entries of a unit's map, and the first endpoint. */

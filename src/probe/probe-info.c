@@ -136,6 +136,10 @@ int probe_get_program_info(Probe *p, ProbesInfo *ret) {
                                      program_table[program_table[i].alternative].name,
                                      p->reasons[i] ?: "refused by the kernel") < 0)
                                 program->reason = NULL;
+                } else if (program_is_superseded(p, i)) {
+                        if (asprintf(&program->reason, "%s has all of that",
+                                     program_table[program_table[i].unless].name) < 0)
+                                program->reason = NULL;
                 } else if (p->failure || p->reasons[i]) {
                         program->state = PROGRAM_UNAVAILABLE;
                         program->reason = strdup(p->reasons[i] ?: p->failure);

@@ -101,6 +101,8 @@ typedef struct ProgramDescription {
         const char *provides;
         Program alternative;    /* which is used where the kernel refuses this one; 0: none */
         enum qos_walk walk;     /* what that is to do */
+        Program unless;         /* it is loaded only where the kernel refuses this one, whose figures it has
+                                 * a part of; 0: always */
         bool on_demand;         /* attached only while it is needed */
         const char *renamed;    /* of HOOK_FUNCTION: the name of the function in newer kernels; NULL: the
                                  * same */
@@ -187,6 +189,8 @@ bool program_is_needed(const Probe *p, Program i);
 unsigned group_of(ProbeMask probe);
 bool program_has_link(Program i);
 bool program_works(const Probe *p, Program i);
+/* Whether another program makes this one unnecessary. */
+bool program_is_superseded(const Probe *p, Program i);
 
 /* probe-fdstore.c */
 void store_push_link(Probe *p, Program i);

@@ -75,6 +75,11 @@ const char *const map_table[_MAP_MAX] = {
         [PROGRAM_STORAGE_##number##_END]   = { "storage_" #name "_end", "storage", "fexit/" #function,     \
                                                HOOK_FUNCTION, 0, provides }
 
+/* A tracepoint that shows a part of what a program at a function does. */
+#define STORAGE_FALLBACK(number, name, tracepoint, program, provides)                                      \
+        [PROGRAM_STORAGE_##number] = { "storage_" #name, "storage", "tp_btf/" #tracepoint,                 \
+                                       HOOK_TRACEPOINT, 0, provides, .unless = PROGRAM_STORAGE_##program }
+
 const ProgramDescription program_table[_PROGRAM_MAX] = {
         [PROGRAM_MKDIR]        = { "units_mkdir",         "units",    "tp_btf/cgroup_mkdir",
                                    HOOK_TRACEPOINT,     0,
@@ -364,6 +369,17 @@ const ProgramDescription program_table[_PROGRAM_MAX] = {
                                          HOOK_FUNCTION,   0,
                                          "open(2), and files that it creates",
                                          .renamed = "do_file_open" },
+        STORAGE_FALLBACK(EXT4_SYNC_BEGIN, ext4_sync_begin, ext4_sync_file_enter, SYNC_BEGIN,
+                         "syncs on ext4"),
+        STORAGE_FALLBACK(EXT4_SYNC_END, ext4_sync_end, ext4_sync_file_exit, SYNC_BEGIN, "syncs on ext4"),
+        STORAGE_FALLBACK(EXT4_UNLINK, ext4_unlink, ext4_unlink_exit, UNLINK_BEGIN, "unlink(2) on ext4"),
+        STORAGE_FALLBACK(DIRECT_BEGIN, direct_begin, iomap_dio_rw_begin, READ_BEGIN,
+                         "reads and writes with O_DIRECT"),
+        STORAGE_FALLBACK(DIRECT_END, direct_end, iomap_dio_complete, READ_BEGIN,
+                         "reads and writes with O_DIRECT"),
+        STORAGE_FALLBACK(FUSE_BEGIN, fuse_begin, fuse_request_send, READ_BEGIN,
+                         "requests to servers of FUSE"),
+        STORAGE_FALLBACK(FUSE_END, fuse_end, fuse_request_end, READ_BEGIN, "requests to servers of FUSE"),
 };
 
 const ProgramGroup group_table[PROGRAM_GROUPS] = {
@@ -387,4 +403,8 @@ bool program_has_link(Program i) {
 
 bool program_works(const Probe *p, Program i) {
         return (program_has_link(i) ? p->link_fds : p->program_fds)[i] >= 0;
+}
+
+bool program_is_superseded(const Probe *p, Program i) {
+        return program_table[i].unless != 0 && program_works(p, program_table[i].unless);
 }

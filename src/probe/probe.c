@@ -627,23 +627,20 @@ static void group_resume(Probe *p, ProbeMask probe) {
         }
 }
 
-int probe_load_group(Probe *p, ProbeMask probe) {
-        const Program first = group_table[group_of(probe)].first, end = group_table[group_of(probe)].end;
+/* Loads and attaches those programs of the group that are missing. fallbacks: those that stand in for
+ * others, and not these. */
+static void group_start(Probe *p, Program first, Program end, bool fallbacks) {
         Bitmap missing = {};
         int r;
 
-        if (!p->started)
-                return -ENODATA;
-        if (p->loaded_groups & probe)
-                return 0;
-        p->loaded_groups |= probe; /* Not retried: a program rejected once will be rejected again */
-        group_resume(p, probe);
-
         for (Program i = first; i < end; i++)
-                if (p->program_fds[i] < 0)
+                if (p->program_fds[i] < 0 && (program_table[i].unless != 0) == fallbacks &&
+                    !program_is_superseded(p, i))
                         bitmap_add(&missing, i);
         if (bitmap_next(&missing, 0) < _PROGRAM_MAX) {
-                p->loaded_at = now_nsec(CLOCK_MONOTONIC);
+                /* All of a group are one load: what the others have recorded of a thread is valid */
+                if (!fallbacks)
+                        p->loaded_at = now_nsec(CLOCK_MONOTONIC);
                 programs_load(p, &missing);
                 for (Program i = first; i < end; i++)
                         if (bitmap_contains(&missing, i))
@@ -661,6 +658,19 @@ int probe_load_group(Probe *p, ProbeMask probe) {
                 else
                         store_push_link(p, i);
         }
+}
+
+int probe_load_group(Probe *p, ProbeMask probe) {
+        const Program first = group_table[group_of(probe)].first, end = group_table[group_of(probe)].end;
+
+        if (!p->started)
+                return -ENODATA;
+        if (p->loaded_groups & probe)
+                return 0;
+        p->loaded_groups |= probe; /* Not retried: a program rejected once will be rejected again */
+        group_resume(p, probe);
+        group_start(p, first, end, /* fallbacks= */ false);
+        group_start(p, first, end, /* fallbacks= */ true);
         return 0;
 }
 

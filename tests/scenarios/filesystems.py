@@ -37,39 +37,58 @@ def slow_files(**sleeps):
 
 
 @contextlib.contextmanager
-def mounted(image, fs_type="ext4", options="defaults"):
-    """Mounts the image, with a file system of that type on it, by a loop device. Yields where, and the device."""
+def loop_device(image):
+    """A block device with the contents of the image. Yields its path."""
+    subprocess.run(["modprobe", "-q", "loop"], check=False)
     make_node("/dev/loop-control", stat.S_IFCHR, 10, 237)
     for i in range(8):
         make_node(f"/dev/loop{i}", stat.S_IFBLK, 7, i)
-    point = f"/var/tmp/{scenario.prefix}.mount"
-    os.makedirs(point)
     device = subprocess.run(["losetup", "--find", "--show", image], check=True, capture_output=True,
                             text=True).stdout.strip()
     try:
-        subprocess.run(["mount", "-t", fs_type, "-o", options, device, point], check=True)
-        try:
-            yield point, os.path.basename(device)
-        finally:
-            subprocess.run(["umount", point], check=False)
+        yield device
     finally:
         subprocess.run(["losetup", "--detach", device], check=True)
+
+
+@contextlib.contextmanager
+def mounted(device, fs_type="ext4"):
+    """Mounts the block device, with a file system of that type on it. Yields where."""
+    point = f"/var/tmp/{scenario.prefix}.mount"
+    os.makedirs(point)
+    try:
+        subprocess.run(["mount", "-t", fs_type, device, point], check=True)
+        try:
+            yield point
+        finally:
+            # A unit may still be there
+            subprocess.run(["umount", "-l", point], check=True)
+    finally:
         os.rmdir(point)
 
 
 @contextlib.contextmanager
-def slow_disk(**sleeps):
-    """The same of ext4, on a file of slow_files()."""
-    image = f"/var/tmp/{scenario.prefix}.image"
-    with open(image, "wb") as f:
-        f.truncate(16 << 20)
+def image(size, fs_type=None):
+    """A file of that size, maybe with a file system on it. Yields its path."""
+    path = f"/var/tmp/{scenario.prefix}.image"
+    with open(path, "wb") as f:
+        f.truncate(size)
     try:
-        subprocess.run(["mke2fs", "-q", "-t", "ext4", "-b", "1024", "-J", "size=4", image], check=True)
+        if fs_type:
+            subprocess.run([f"mkfs.{fs_type}", "-q", path], check=True)
+        yield path
+    finally:
+        os.unlink(path)
+
+
+@contextlib.contextmanager
+def slow_disk(**sleeps):
+    """ext4 on a device whose image is a file of slow_files(). Yields where it is mounted, and the device."""
+    with image(16 << 20) as path:
+        subprocess.run(["mke2fs", "-q", "-t", "ext4", "-b", "1024", "-J", "size=4", path], check=True)
         with slow_files(**sleeps) as directory:
-            with open(image, "rb") as f, open(directory + "/image", "wb") as to:
+            with open(path, "rb") as f, open(directory + "/image", "wb") as to:
                 while data := f.read(1 << 20):
                     to.write(data)
-            with mounted(directory + "/image") as found:
-                yield found
-    finally:
-        os.unlink(image)
+            with loop_device(directory + "/image") as device, mounted(device) as point:
+                yield point, os.path.basename(device)

@@ -612,9 +612,13 @@ static void test_mounts(void) {
         };
         s.mounts[1] = (Mount) { .timed = { none, none, none }, .bytes = { ABSENT, ABSENT } };
         s.n_mounts = 2;
-        for (size_t i = 0; i < s.n_mounts; i++)
+        for (size_t i = 0; i < s.n_mounts; i++) {
                 for (unsigned call = 0; call < QOS_MOUNT_TIMED; call++)
                         distribution_set_absent(&s.mounts[i].timed[call].latency);
+                for (unsigned call = 0; call <= QOS_STORAGE_WRITE; call++)
+                        s.mounts[i].submitted[call] = (StorageRequests) { { ABSENT, ABSENT }, ABSENT,
+                                                                          ABSENT };
+        }
         s.mounts[0].timed[QOS_STORAGE_READ].latency.count = 1;
         s.mounts[0].timed[QOS_STORAGE_READ].latency.mean = 5;
 

@@ -27,9 +27,9 @@ static bool row_is_used(const MountReading *row) {
 size_t mounts_fill(const UnitReading *r, const MountsReading *mounts, Mount *ret) {
         size_t n = 0;
 
-        /* Without programs at functions of the file system nothing is known */
         if (!mounts->measured ||
-            !is_measured(r->context.measured, MEASURED_STORAGE_CALLS + QOS_STORAGE_READ))
+            (!is_measured(r->context.measured, MEASURED_STORAGE_CALLS + QOS_STORAGE_READ) &&
+             !is_measured(r->context.measured, MEASURED_STORAGE_SUBMITTED)))
                 return 0;
         for (size_t i = 1; i < mounts->n; i++) {
                 const MountLine *name = mount_names_find(&r->unit->manager->readings.mount_names,

@@ -56,6 +56,9 @@ static const Program *const required[_MEASURED_MAX] = {
         [MEASURED_STORAGE_MAPPED] = PROGRAMS(PROGRAM_STORAGE_FAULT, PROGRAM_STORAGE_MAP_PAGES,
                                              PROGRAM_STORAGE_FIND),
         [MEASURED_STORAGE_UNSEEN] = PROGRAMS(PROGRAM_STORAGE_VERIFY),
+        [MEASURED_STORAGE_SUBMITTED] = PROGRAMS(PROGRAM_STORAGE_DIRECT_BEGIN, PROGRAM_STORAGE_DIRECT_END,
+                                                PROGRAM_STORAGE_RING_SUBMIT, PROGRAM_STORAGE_RING_COMPLETE),
+        [MEASURED_STORAGE_FUSE] = PROGRAMS(PROGRAM_STORAGE_FUSE_BEGIN, PROGRAM_STORAGE_FUSE_END),
         [MEASURED_STORAGE_CALLS + QOS_STORAGE_READ] =
                 PROGRAMS(REQUIRES_CALL(READ), REQUIRES_CALL(READV), REQUIRES_CALL(SENDFILE),
                          REQUIRES_CALL(SPLICE), REQUIRES_CALL(PIPE), REQUIRES_CALL(COPY)),
@@ -76,12 +79,20 @@ static const Program *const required[_MEASURED_MAX] = {
                 PROGRAMS(REQUIRES_CALL(CHANGE), REQUIRES_CALL(ALLOCATE)),
 };
 
+/* Programs that measure a part of it where the kernel refuses those; NULL: none. */
+static const Program *const fallbacks[_MEASURED_MAX] = {
+        [MEASURED_STORAGE_CALLS + QOS_STORAGE_SYNC] = PROGRAMS(PROGRAM_STORAGE_EXT4_SYNC_BEGIN,
+                                                               PROGRAM_STORAGE_EXT4_SYNC_END),
+        [MEASURED_STORAGE_CALLS + QOS_STORAGE_REMOVE] = PROGRAMS(PROGRAM_STORAGE_EXT4_UNLINK),
+};
+
 uint64_t manager_get_measured(Manager *m) {
         Bitmap programs = probe_get_programs(m->probe);
         uint64_t measured = 0;
 
         for (Measured i = 0; i < _MEASURED_MAX; i++)
-                if (programs_attached(programs, required[i]))
+                if (programs_attached(programs, required[i]) ||
+                    (fallbacks[i] && programs_attached(programs, fallbacks[i])))
                         measured |= UINT64_C(1) << i;
         return measured;
 }
