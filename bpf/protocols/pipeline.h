@@ -9,6 +9,7 @@
  * for the unit tests. */
 
 #include "exchange.h"
+#include "http-shape.h"
 #include "protocols.h"
 
 /* Requests that arrived in the same segment and were read together have all times in common, and form a

@@ -38,7 +38,7 @@ MUTATIONS = [
     Mutation("304 has a body", "bpf/protocols/http1.h",
              "code == 204 || code == 304 ||", "code == 204 || (code == 304 && !MUTANT) ||",
              ("test-http1", "test-pipeline")),
-    Mutation("a body of another length is whole", "bpf/protocols/http1.h",
+    Mutation("a body of another length is whole", "bpf/protocols/http-shape.h",
              "return *ret_digits > 0 && number < bytes ? bytes - number : 0;",
              "return *ret_digits > 0 && (number < bytes || MUTANT) ? bytes - number : 0;",
              ("test-http1",)),
