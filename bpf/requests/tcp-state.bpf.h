@@ -231,6 +231,9 @@ static __always_inline void end_record(struct sock *sk, struct qos_unit_map *u, 
                 return;
         }
         cell = end_cell(sk->sk_err, old_state);
+        /* The server has reported an error, whoever closes first then */
+        if (e->h && e->h->settled & H2_ENDED_BY_ERROR)
+                cell = QOS_COUNTER_ERRORS_RESET;
         if (e->s && e->s->tls.failed & TLS_FAILED_COUNTED)
                 cell = tls_failed_cell(&e->s->tls, cell);
         /* A client of a server without responses has aborted nothing when it closes */
