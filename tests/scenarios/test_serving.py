@@ -389,7 +389,7 @@ def held_by_others():
         load(s, connections=4, number=n)
         f = wait_for("all are counted", lambda: (f := service(s))["requests"] == n and f)
         # As in all_are_attributed()
-        check(f["attributed"] >= 0.9, f"attributed: {f}")
+        check(f["attributed"] >= 0.95, f"attributed: {f}")
         # A request waits for three others, or at least for one batch
         check(f["shares"]["park"] > 0.3, f"requests do not wait for others: {f}")
         if others:
@@ -423,7 +423,7 @@ def all_are_attributed():
         f = wait_for(f"all are counted, {mode}", lambda: (f := service(s))["requests"] == n and f)
         # A response that leaves in an interrupt, or after its thread was migrated to another CPU, is not attributed.
         # The busier the CPUs, the more of these there are: 3 % have been seen
-        check(f["attributed"] >= 0.9, f"attributed, {mode}: {f}")
+        check(f["attributed"] >= 0.95, f"attributed, {mode}: {f}")
         # The server sleeps only during requests. A request that arrives while another one is served waits for that
         # one's sleep, too
         check(f["shares"]["sleep"] * f["mean"] * n >= n * 2 * MSEC * 0.9, f"the sleep is not in the shares: {f}")
