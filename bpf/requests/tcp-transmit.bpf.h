@@ -97,17 +97,19 @@ __attribute__((noinline, weak)) int transmit_is_alike(struct __sk_buff *skb, str
  * in the last window of its head. */
 __attribute__((noinline, weak)) int transmit_set_shape(struct __sk_buff *skb, struct pipeline *t,
                                                        const struct transmit *d) {
+        const struct chunk *f;
         __u32 offset, head, digits, length_at;
         struct http_shape *s;
         __u64 line[3];
 
         if (!skb || !t || !d || !pipeline_may_have_shape(t))
                 return 0;
+        f = (struct chunk*) t->work;
         s = &t->shape;
         s->misses++;
         s->length_at = 0;
-        length_at = ((struct chunk*) t->work)->window_begin + t->out.length_at;
-        if (length_at == 0)
+        length_at = f->window_begin + t->out.length_at;
+        if (length_at == 0 || f->piece.streams > 0)
                 return 0;
         offset = skb->len - d->bytes;
         if (!transmit_load(skb, offset, s->first, 2) || !http_shape_fits(s->first) ||

@@ -106,6 +106,8 @@ class Connection:
                 if what == "halves":
                     time.sleep(.5)
                     self.send(data[half:])
+            elif what == "event":
+                self.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 9\r\n\r\ndata: 1\n\n")
             elif what == "chunked":
                 self.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
                 for i in range(n):

@@ -326,6 +326,9 @@ def responses_of_one_shape():
             sent += 2
         f = s.expect(sent, missing, bad, what="with halves")
         check(f["answer"]["max"] > 400_000_000, f"times of responses {f['answer']}")
+        for _ in range(3):
+            c.ask(get("/event"))
+        s.expect(sent + 3, missing, bad, streams=3, what="with streams of known length")
 
 
 @test()
