@@ -352,9 +352,9 @@ pipeline:
         /* Looked at before (MSG_PEEK) */
         parsed = t->in_pos - copied;
 
-        /* Without the lock at first: these bytes were noted before TCP queued them, under the lock of the
-         * socket that the reader has now, and what arrives meanwhile changes neither the first mark nor the
-         * result, but for one that is 0 then */
+        /* Without the lock at first: the marks of these bytes were written before TCP queued them under the
+         * socket lock, which the reader holds now. Data that arrives meanwhile only adds marks behind the
+         * first one: the result is the same as with the lock, or 0 */
         t->times.came_at = exchange_came_at_once(&c->x, copied + len);
         if (t->times.came_at == 0) {
                 bpf_spin_lock(&c->lock);
