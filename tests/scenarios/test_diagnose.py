@@ -197,7 +197,9 @@ class Case:
             suffering.close()
 
 
-def case(*kinds, also=(), deadline=60, quiet="loaded", vm=False, needs_vm=None, fails=False):
+def case(*kinds, also=(), deadline=60, quiet="loaded", vm=False, needs_vm=None, fails=False, recorded=False):
+    """recorded: the evidence of a run is in tests/unit/recorded-evidence.h, so that the rules are tested without the
+    lab, and the whole only in nightly runs."""
     def register(function):
         c = Case(function, kinds, also, needs_vm, deadline, fails)
         CASES.append(c)
@@ -206,7 +208,7 @@ def case(*kinds, also=(), deadline=60, quiet="loaded", vm=False, needs_vm=None, 
             # A case with the finding "cpu" is not repeated because of it
             c.run(diagnose if "cpu" in kinds or fails else lambda u, *options: calm(lambda: diagnose(u, *options)))
         alone.__name__, alone.__module__ = function.__name__, function.__module__
-        test(deadline=deadline, quiet=quiet, vm=vm, needs_vm=needs_vm)(alone)
+        test(deadline=deadline, quiet=quiet, vm=vm, needs_vm=needs_vm, nightly=recorded)(alone)
         return function
     return register
 
@@ -277,7 +279,7 @@ def hogs_that_come_and_go():
     equal((f["state"], f["unit"]), ("runQueue", other.name), f"state and CPU occupant: {f}")
 
 
-@case("limit")
+@case("limit", recorded=True)
 def one_busy_process():
     """A server with one thread, and more requests than that can serve."""
     s = Toiler(workers=1, cpu_us=500, settings="CPUAffinity=0")
@@ -287,7 +289,7 @@ def one_busy_process():
     equal((f["state"], f["resource"]), ("running", f"process {s.main_pid}"), f"what saturates: {f}")
 
 
-@case("limit", also=("cpu",))
+@case("limit", also=("cpu",), recorded=True)
 def broker():
     """A stream of Redis gets more messages than Redis' one thread can process."""
     u = redis(cpu=0)
@@ -311,7 +313,7 @@ def pool_too_small():
     equal("CPUs are idle" in f["text"], d["figures"]["idleCpus"] >= 0.2, f"idle CPUs: {said(d)}")
 
 
-@case("limit")
+@case("limit", recorded=True)
 def batches():
     """One thread does the work of the threads of all connections, for several requests at once."""
     s = Toiler(batch=4, cpu_us=4000, settings="CPUAffinity=0")
@@ -362,7 +364,7 @@ while True:
 """
 
 
-@case("dependency", quiet="light")
+@case("dependency", quiet="light", recorded=True)
 def slow_dns():
     """Each response needs the address of a name, which glibc queries at a slow DNS server."""
     address = "127.0.53.1"
@@ -381,7 +383,7 @@ def slow_dns():
     equal(found(d, "dependency")["resource"], f"{address}:53", f"the dependency: {said(d)}")
 
 
-@case("lock", also=("dependency",), quiet="light")
+@case("lock", also=("dependency",), quiet="light", recorded=True)
 def exhausted_pool():
     """Eight requests at a time share a pool of two connections to another server."""
     slow = backend(20000)
@@ -426,7 +428,7 @@ def hot_turn():
           f"the condition variable and the thread that signals it: {f}")
 
 
-@case("lock", also=("cpu", "limit"))
+@case("lock", also=("cpu", "limit"), recorded=True)
 def one_file():
     """Threads wait for the kernel's lock of a file that each response is written to. The file is in memory, so that no
     thread waits for a disk, and writing takes CPU time as well."""
@@ -487,7 +489,7 @@ def postgresql():
     scenario.run("rm", "-rf", directory)
 
 
-@case(quiet="light")
+@case(quiet="light", recorded=True)
 def rows():
     """Clients of PostgreSQL update different rows, and do not wait for each other."""
     with postgresql() as u:
@@ -496,7 +498,7 @@ def rows():
             yield u
 
 
-@case("lock", quiet="light")
+@case("lock", quiet="light", recorded=True)
 def row_of_postgresql():
     """Two clients of PostgreSQL update one row, and one of them holds its lock for a while each time."""
     with postgresql() as u:
@@ -578,7 +580,7 @@ def change(row):
     return f"update accounts set n = n + 1 where id = {row}"
 
 
-@case("lock", quiet="light")
+@case("lock", quiet="light", recorded=True)
 def row_of_mariadb():
     """Two clients of MariaDB update one row, and one of them holds its lock for a while each time."""
     with mariadb() as u:
@@ -590,7 +592,7 @@ def row_of_mariadb():
     check(f["resource"].startswith("0x") and f"({holder})" in f["text"], f"the holder of the row is {holder}: {f}")
 
 
-@case(quiet="light")
+@case(quiet="light", recorded=True)
 def rows_of_mariadb():
     """Two clients of MariaDB update different rows, and do not wait for each other."""
     with mariadb() as u:
@@ -692,7 +694,7 @@ def nagle():
     check(abs(f["time"] / scenario.SEC - seconds) < seconds / 3, f"a response takes the client {seconds} s: {f}")
 
 
-@case(deadline=120, quiet="light")
+@case(deadline=120, quiet="light", recorded=True)
 def head_and_body_without_delay():
     """Head and body of responses are written separately, with TCP_NODELAY."""
     d, seconds, counts = yield from head_and_body("nodelay")
@@ -744,7 +746,7 @@ def slow_start():
     yield from slow_path("reno")
 
 
-@case("network", quiet="light")
+@case("network", quiet="light", recorded=True)
 def slow_path_bbr():
     """With BBR, each connection has one response of ten times the initial congestion window, with segments that are
     paced."""
@@ -845,7 +847,7 @@ def writer(*paths):
     return Unit(f"/bin/sh -c '{loops}wait'", name=unit_name("writer"), type="exec").start()
 
 
-@case("disk", also=("cpu",))
+@case("disk", also=("cpu",), recorded=True)
 def busy_neighbour_on_the_disk():
     """Each response waits until a page is on the disk, while another unit writes as much as it can."""
     with files(5) as (path, *others):
@@ -859,7 +861,7 @@ def busy_neighbour_on_the_disk():
           f"the device, and the unit that uses it: {said(d)}")
 
 
-@case("cpu", "dependency")
+@case("cpu", "dependency", recorded=True)
 def two_faults():
     """The unit shares its CPU with another one, and has a slow dependency."""
     slow = backend(10000)
@@ -888,7 +890,7 @@ def batch_behind_a_mutex():
     check(f["resource"].endswith(":mutex") and "4.0 threads on average" in f["text"], f"the lock: {f}")
 
 
-@case("cpu")
+@case("cpu", recorded=True)
 def batch_beside_a_hog():
     """A unit that is no server shares its CPU with another one."""
     prepare()
@@ -922,24 +924,24 @@ def batch_beside_a_writer():
     equal(f["mount"], mount_of("/var/tmp"), f"the file system: {said(d)}")
 
 
-@case()
+@case(recorded=True)
 def batch_that_runs():
     """A unit that is no server has a CPU for itself, and pauses at times."""
     yield waiter("burn:1", "work:1", "sleep:2")
 
 
-@case(quiet="light")
+@case(quiet="light", recorded=True)
 def idle_redis():
     yield redis()
 
 
-@case(quiet="light")
+@case(quiet="light", recorded=True)
 def idle_pool():
     """The unit's threads wait for work."""
     yield Toiler(idle=50)
 
 
-@case(quiet="light")
+@case(quiet="light", recorded=True)
 def busy_threads():
     """The unit serves its requests, and has idle threads."""
     s = Toiler(idle=50, cpu_us=100)
@@ -947,14 +949,14 @@ def busy_threads():
         yield s
 
 
-@case(quiet="light")
+@case(quiet="light", recorded=True)
 def busy_workers():
     s = Toiler(workers=4, sleep_us=2000)
     with loaded(s, connections=2, think_us=10000):
         yield s
 
 
-@case(quiet="light")
+@case(quiet="light", recorded=True)
 def busy_batches():
     """One thread does the work of the threads of all connections, and is not saturated."""
     s = Toiler(batch=4, cpu_us=500)
@@ -987,12 +989,12 @@ def caddy():
     return u
 
 
-@case(quiet="light")
+@case(quiet="light", recorded=True)
 def idle_go():
     yield caddy()
 
 
-@case(quiet="light")
+@case(quiet="light", recorded=True)
 def busy_go():
     u = caddy()
     with asked(f"http://127.0.0.1:{u.port}/"):
@@ -1182,7 +1184,7 @@ def consumer_without_work():
     check("1 request waits without a response" in d["text"], f"text: {said(d)}")
 
 
-@case("dependency", quiet="light")
+@case("dependency", quiet="light", recorded=True)
 def nginx_before_a_server_that_hangs():
     s = Server(mode="thread", hang=True, settings=FIRST).start()
     scenario.attach(s)
@@ -1219,7 +1221,7 @@ Server(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()
     check("has not responded; 3 connections are not accepted (limit 64)" in f["text"], f"text: {f}")
 
 
-@case("limit", quiet="light")
+@case("limit", quiet="light", recorded=True)
 def no_more_files():
     """A server that may not open more files accepts no connections."""
     u = script("""
