@@ -568,7 +568,7 @@ enum qos_statistic {
         QOS_STATISTIC_LOST_UNIX_NAMES,
         QOS_STATISTIC_LOST_UDP_SOCKETS,
         QOS_STATISTIC_LOST_UDP_PEERS,
-        QOS_STATISTIC_LOST_UDP_ASKED,
+        QOS_STATISTIC_LOST_UDP_PENDING,
         QOS_STATISTIC_LOST_PLAINTEXT,   /* TLS connections counted by their records */
         QOS_STATISTIC_LOST_PLAINTEXT_H2,
         QOS_STATISTIC_LOST_OPENSSL_CALLS, /* libssl calls whose plaintext is not parsed */

@@ -18,10 +18,10 @@ static __always_inline void thread_get_account(const struct thread *t, struct re
 }
 
 __attribute__((noinline, weak)) int service_record(struct service *s, struct pending_responses *a,
-                                                   const struct answer *answer) {
-        if (!s || !a || !answer)
+                                                   const struct response *response) {
+        if (!s || !a || !response)
                 return 0;
-        return request_cpu_finish(s, &a->account, answer->read_at, answer->now, answer->n, a->sums);
+        return request_cpu_finish(s, &a->account, response->read_at, response->now, response->n, a->sums);
 }
 
 /* Attributes the first n pending responses. */
@@ -45,13 +45,13 @@ __attribute__((noinline, weak)) int pending_responses_add(struct thread *t, stru
         thread_get_account(t, &a->account);
         for (int i = 0; i < QOS_STATES; i++)
                 a->sums[i] = 0;
-        for (__u64 i = 0; i < ANSWERS_MAX; i++) {
-                struct answer *answer = &a->list[i];
+        for (__u64 i = 0; i < RESPONSES_MAX; i++) {
+                struct response *response = &a->list[i];
 
                 if (i >= n)
                         break;
-                if (answer->generation == u->generation && service_record(s, a, answer))
-                        attributed += answer->n;
+                if (response->generation == u->generation && service_record(s, a, response))
+                        attributed += response->n;
         }
         /* Preempted meanwhile */
         if (attributed == 0 || before % 2 != 0 || *(volatile __u32*) &t->writes != before)
@@ -83,7 +83,7 @@ static __always_inline void pending_responses_turn(struct task_struct *task, str
         struct service *s;
         __u32 zero = 0;
 
-        a = bpf_map_lookup_elem(&answers, &zero);
+        a = bpf_map_lookup_elem(&responses, &zero);
         if (!a)
                 return;
         if (comes) {
@@ -109,7 +109,7 @@ static __always_inline __u64 task_get_request_time(struct task_struct *task, __u
 
         if (!s || !s->open || s->map_id != map_id)
                 return 0;
-        a = bpf_map_lookup_elem(&answers, &zero);
+        a = bpf_map_lookup_elem(&responses, &zero);
         /* responses sent in this run have not been matched to requests yet */
         return a && a->n == 0 ? s->read_at[(s->notes - 1) % SERVICE_NOTES] : 0;
 }
@@ -125,7 +125,7 @@ __attribute__((noinline, weak)) int thread_read_request(struct qos_unit_map *u, 
         __u32 zero = 0, before;
         __u64 map_id;
 
-        a = bpf_map_lookup_elem(&answers, &zero);
+        a = bpf_map_lookup_elem(&responses, &zero);
         if (!a || !u)
                 return 0;
         task_get_run(task, at, &now);

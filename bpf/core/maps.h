@@ -313,23 +313,23 @@ struct request_record {
 
 /* Responses sent since a thread was scheduled on this CPU: they are attributed when the thread is
  * descheduled or reads again. Programs for packets cannot look up task storage. */
-#define ANSWERS_MAX SERVICE_NOTES
+#define RESPONSES_MAX SERVICE_NOTES
 struct pending_responses {
         __u32 watched;          /* 1: the states of the current thread are observed */
         __u32 n;
-        struct answer {
+        struct response {
                 __u64 read_at;
                 __u64 now;
                 __u32 n;
                 __u32 generation; /* of the unit in which it was recorded */
-        } list[ANSWERS_MAX];
+        } list[RESPONSES_MAX];
         struct request_cpu_run account; /* scratch */
         __u64 sums[QOS_STATES];
         struct intent_park park; /* of the current thread; if it is observed */
         struct intent_run run;
 };
 
-BPF_ARRAY_MAP(answers, PERCPU_ARRAY, 1, struct pending_responses) __weak;
+BPF_ARRAY_MAP(responses, PERCPU_ARRAY, 1, struct pending_responses) __weak;
 
 static __always_inline void task_get_run(const struct task_struct *task, __u64 now, struct intent_run *ret) {
         *ret = (struct intent_run) {
@@ -345,7 +345,7 @@ static __always_inline void peer_note_read(void) {
         struct pending_responses *a;
         __u32 zero = 0;
 
-        a = bpf_map_lookup_elem(&answers, &zero);
+        a = bpf_map_lookup_elem(&responses, &zero);
         if (a)
                 a->run.thread = 0;
 }
@@ -355,11 +355,11 @@ static __always_inline void response_begin(const struct qos_unit_map *u, const s
         __u32 zero = 0;
         __u64 i;
 
-        a = bpf_map_lookup_elem(&answers, &zero);
-        if (!a || !a->watched || a->n >= ANSWERS_MAX)
+        a = bpf_map_lookup_elem(&responses, &zero);
+        if (!a || !a->watched || a->n >= RESPONSES_MAX)
                 return;
         i = a->n;
-        BPF_BOUND(i, ANSWERS_MAX);
+        BPF_BOUND(i, RESPONSES_MAX);
         a->list[i].read_at = b->read_at;
         a->list[i].now = b->now;
         a->list[i].n = b->n;

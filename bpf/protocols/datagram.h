@@ -7,8 +7,8 @@
 
 enum datagram_kind {
         DATAGRAM_PLAIN,
-        DATAGRAM_DNS_QUESTION,  /* identified by its ID among all in flight */
-        DATAGRAM_DNS_ANSWER,    /* identified likewise */
+        DATAGRAM_DNS_QUERY,     /* identified by its ID among all in flight */
+        DATAGRAM_DNS_RESPONSE,  /* identified likewise */
         DATAGRAM_QUIC,          /* the beginning of a connection, with streams that cannot be seen */
 };
 
@@ -16,7 +16,7 @@ enum datagram_kind {
 #define DATAGRAM_HEAD 12
 
 /* A query has at least a name of one byte, a type and a class. */
-#define DATAGRAM_DNS_QUESTION_MIN (DATAGRAM_HEAD + 5)
+#define DATAGRAM_DNS_QUERY_MIN (DATAGRAM_HEAD + 5)
 
 static inline __attribute__((always_inline)) __u32 datagram_word(const __u8 *head, __u32 at) {
         return (__u32) head[at] << 8 | head[at + 1];
@@ -24,19 +24,19 @@ static inline __attribute__((always_inline)) __u32 datagram_word(const __u8 *hea
 
 /* Which ports it uses does not matter: all fields that are not free are looked at. */
 static inline __attribute__((always_inline)) int datagram_is_dns(const __u8 *head, __u32 length,
-                                                                 int answer) {
+                                                                 int response) {
         __u32 opcode = head[2] >> 3 & 0xf;
 
         /* QR; a standard query, a notification, an update; the bit that must be zero; one entry */
-        if (head[2] >> 7 != answer || (opcode != 0 && opcode != 4 && opcode != 5) || head[3] & 0x40)
+        if (head[2] >> 7 != response || (opcode != 0 && opcode != 4 && opcode != 5) || head[3] & 0x40)
                 return 0;
-        if (answer)
+        if (response)
                 /* Some servers respond to what they do not understand with the header alone */
                 return length >= DATAGRAM_HEAD && datagram_word(head, 4) <= 1;
 
         /* A query is not truncated and has no result. Little comes with it: a serial number, a cookie, a
          * key. An update's zone is like a query, but it may have any number of parts */
-        return length >= DATAGRAM_DNS_QUESTION_MIN && !(head[2] & 0x02) && !(head[3] & 0x8f) &&
+        return length >= DATAGRAM_DNS_QUERY_MIN && !(head[2] & 0x02) && !(head[3] & 0x8f) &&
                datagram_word(head, 4) == 1 &&
                 (opcode == 5 || (datagram_word(head, 6) <= 1 && datagram_word(head, 8) <= 1 &&
                                  datagram_word(head, 10) <= 2));
@@ -57,8 +57,8 @@ static inline __attribute__((always_inline)) enum datagram_kind datagram_classif
         if (datagram_is_quic(head, length))
                 return DATAGRAM_QUIC;
         if (datagram_is_dns(head, length, 0))
-                return DATAGRAM_DNS_QUESTION;
+                return DATAGRAM_DNS_QUERY;
         if (datagram_is_dns(head, length, 1))
-                return DATAGRAM_DNS_ANSWER;
+                return DATAGRAM_DNS_RESPONSE;
         return DATAGRAM_PLAIN;
 }

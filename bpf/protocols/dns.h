@@ -33,13 +33,13 @@ static inline __attribute__((always_inline)) __u32 dns_id(__u64 head) {
 }
 
 /* head: first byte most significant. See datagram_is_dns(). */
-static inline __attribute__((always_inline)) int dns_is_message(__u64 head, int answer) {
+static inline __attribute__((always_inline)) int dns_is_message(__u64 head, int response) {
         __u32 first = head >> 24 & 0xff, second = head >> 16 & 0xff, queries = head & 0xffff,
                 opcode = first >> 3 & 0xf;
 
-        if (first >> 7 != (__u32) answer || (opcode != 0 && opcode != 4 && opcode != 5) || second & 0x40)
+        if (first >> 7 != (__u32) response || (opcode != 0 && opcode != 4 && opcode != 5) || second & 0x40)
                 return 0;
-        if (answer)
+        if (response)
                 return dns_length(head) >= DNS_RESPONSE_MIN && queries <= 1;
         return dns_length(head) >= DNS_QUERY_MIN && !(first & 0x02) && !(second & 0x8f) && queries == 1;
 }
@@ -53,21 +53,21 @@ static inline __attribute__((always_inline)) int dns_detect(__u64 bytes, __u32 l
 
 /* A response is none until its header is complete. */
 PARSER_FUNCTION __u32 dns_step(struct parser *p, const struct window *w, __u32 from, __u32 end,
-                               __u32 answers) {
+                               __u32 responses) {
         __u32 n = 1, nothing;
 
         if (!p || !w || from >= end || end > WINDOW_SIZE)
                 return PARSED_LOST;
 
         if (p->state == DNS_LAST) {
-                nothing = p->flags & PARSER_UNASKED ? PARSED_NOTHING : 0;
+                nothing = p->flags & PARSER_UNSOLICITED ? PARSED_NOTHING : 0;
                 p->state = DNS_START;
                 p->flags = 0;
                 return PARSED(PARSED_END | nothing, 1U, 0);
         }
         if (p->state == DNS_START) {
                 p->state = DNS_HEADER;
-                p->flags = answers ? PARSER_UNASKED : 0;
+                p->flags = responses ? PARSER_UNSOLICITED : 0;
                 p->number = 0;
                 p->word = 0;
         }
@@ -79,7 +79,7 @@ PARSER_FUNCTION __u32 dns_step(struct parser *p, const struct window *w, __u32 f
         p->number += n;
         if (p->number < DNS_HEAD)
                 return PARSED(0, n, 0);
-        if (!dns_is_message(p->word, answers != 0))
+        if (!dns_is_message(p->word, responses != 0))
                 return PARSED_LOST;
         p->state = DNS_LAST;
         p->flags = 0;

@@ -56,8 +56,8 @@
 
 enum exchange_state {
         EXCHANGE_IDLE,          /* no request yet */
-        EXCHANGE_ASKED,         /* request read, no response yet */
-        EXCHANGE_ANSWERING,     /* response being sent, or complete */
+        EXCHANGE_PENDING,       /* request read, no response yet */
+        EXCHANGE_RESPONDING,    /* response being sent, or complete */
 };
 
 enum exchange_flag {
@@ -77,7 +77,7 @@ enum exchange_flag {
         EXCHANGE_FRESH      = 1 << 10,  /* seen from its beginning */
         EXCHANGE_FAREWELL   = 1 << 11,  /* the current request may be a farewell: it is if the connection
                                          * ends without response */
-        EXCHANGE_UNASKED    = 1 << 12,  /* the latest data received is not a request */
+        EXCHANGE_UNSOLICITED    = 1 << 12, /* the latest data received is not a request */
         EXCHANGE_ONE_WAY    = 1 << 13,  /* current requests seem to expect no response */
         EXCHANGE_PIPED      = 1 << 14,  /* client role: several requests are outstanding, and responses are
                                          * parsed when read, from read_end on */
@@ -112,7 +112,7 @@ struct exchange {
         __u32 out_end;          /* end of data sent */
         union {
                 __u32 hole_end;
-                __u32 asked;    /* client role: requests sent without any response, if they can be
+                __u32 pending;  /* client role: requests sent without any response, if they can be
                                  * distinguished */
         };
         __u32 credit;           /* requests without overlap, less EXCHANGE_OVERLAP_COST for each overlap */
@@ -279,7 +279,7 @@ EXCHANGE_INLINE void exchange_arrive(struct exchange *x, __u64 now, const struct
  * been taken, and nothing else was pending. */
 EXCHANGE_INLINE void exchange_note_part(struct exchange *x, __u64 now, __u64 before, __u32 length,
                                         int alone) {
-        if (x->state != EXCHANGE_ASKED)
+        if (x->state != EXCHANGE_PENDING)
                 return;
         if (alone && length <= EXCHANGE_MESSAGE_MAX)
                 x->messages += x->messages < 2 * EXCHANGE_MESSAGES;
@@ -393,12 +393,13 @@ EXCHANGE_INLINE __u32 exchange_look(__u32 length) {
 
 /* Whether there is no request that arriving data could be part of. */
 EXCHANGE_INLINE int exchange_is_idle(const struct exchange *x) {
-        return x->state != EXCHANGE_ASKED && x->n_marks == 0;
+        return x->state != EXCHANGE_PENDING && x->n_marks == 0;
 }
 
 /* As exchange_arrive(), for data that is not a request. */
-EXCHANGE_INLINE void exchange_arrive_unasked(struct exchange *x, __u64 now, const struct exchange_segment *s,
-                                             struct exchange_effect *effect) {
+EXCHANGE_INLINE void exchange_arrive_unsolicited(struct exchange *x, __u64 now,
+                                                 const struct exchange_segment *s,
+                                                 struct exchange_effect *effect) {
         __u32 done = x->flags & EXCHANGE_DONE;
 
         x->flags |= EXCHANGE_DONE;
@@ -406,9 +407,9 @@ EXCHANGE_INLINE void exchange_arrive_unasked(struct exchange *x, __u64 now, cons
         x->flags = (x->flags & ~EXCHANGE_DONE) | done;
         if (effect->bytes == 0) /* retransmitted: has taken effect already */
                 return;
-        x->flags |= EXCHANGE_UNASKED;
+        x->flags |= EXCHANGE_UNSOLICITED;
         /* The sender has got its response: further data sent is a stream without requests */
-        if (x->state == EXCHANGE_ANSWERING) {
+        if (x->state == EXCHANGE_RESPONDING) {
                 x->state = EXCHANGE_IDLE;
                 exchange_shut(x, effect);
         }
@@ -454,23 +455,23 @@ EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, 
 
         if (!exchange_take(x, copied, &first_at, &last_at))
                 return;
-        if (x->flags & EXCHANGE_UNASKED) {
+        if (x->flags & EXCHANGE_UNSOLICITED) {
                 if (copied == x->in_end)
-                        x->flags &= ~EXCHANGE_UNASKED;
-                if (first_at == 0 && x->state != EXCHANGE_ASKED)
+                        x->flags &= ~EXCHANGE_UNSOLICITED;
+                if (first_at == 0 && x->state != EXCHANGE_PENDING)
                         return;
         }
 
-        if (x->state != EXCHANGE_ASKED) {
+        if (x->state != EXCHANGE_PENDING) {
                 /* A new request. Data written before and not sent yet belongs to the previous response: from
                  * here on both are indistinguishable */
-                if (x->state == EXCHANGE_ANSWERING && unsent > 0)
+                if (x->state == EXCHANGE_RESPONDING && unsent > 0)
                         exchange_overlap(x, 1, effect);
 
                 x->flags &= ~(EXCHANGE_ONE_WAY | EXCHANGE_LEFT);
-                if (x->state == EXCHANGE_ANSWERING && first_at != 0 && first_at <= x->last_out_at)
+                if (x->state == EXCHANGE_RESPONDING && first_at != 0 && first_at <= x->last_out_at)
                         x->flags |= EXCHANGE_LEFT;
-                x->state = EXCHANGE_ASKED;
+                x->state = EXCHANGE_PENDING;
                 x->messages = 0;
                 x->first_at = first_at;
                 x->last_at = 0;
@@ -501,7 +502,7 @@ EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, 
 
 /* Whether the request is known to expect no response, if there never was one. */
 EXCHANGE_INLINE int exchange_is_ignored(const struct exchange *x, __u64 now) {
-        return x->state == EXCHANGE_ASKED && x->n_marks == 0 && x->first_out_at == 0 && x->read_at != 0 &&
+        return x->state == EXCHANGE_PENDING && x->n_marks == 0 && x->first_out_at == 0 && x->read_at != 0 &&
                 now > (x->first_at ?: x->read_at) + EXCHANGE_PATIENCE_NSEC;
 }
 
@@ -510,7 +511,7 @@ EXCHANGE_INLINE void exchange_pass(struct exchange *x, __u32 copied, struct exch
         __u64 first_at, last_at;
 
         exchange_take(x, copied, &first_at, &last_at);
-        if (x->state != EXCHANGE_ASKED && x->n_marks == 0)
+        if (x->state != EXCHANGE_PENDING && x->n_marks == 0)
                 exchange_shut(x, effect);
 }
 
@@ -554,12 +555,12 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
                 x->read_end = x->in_end;
                 return;
         }
-        if (x->state == EXCHANGE_ASKED) {
+        if (x->state == EXCHANGE_PENDING) {
                 if (x->flags & EXCHANGE_ONE_WAY && x->first_out_at != 0 &&
                     now > x->read_at + EXCHANGE_SILENCE_NSEC)
                         return; /* an event; but the very first data is a response */
                 x->flags &= ~EXCHANGE_ONE_WAY;
-                x->state = EXCHANGE_ANSWERING;
+                x->state = EXCHANGE_RESPONDING;
                 exchange_forget_messages(x);
                 x->first_out_at = x->last_out_at = now;
                 effect->begun = 1;
@@ -567,7 +568,7 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
                 left = x->flags / EXCHANGE_LEFT & 1;
                 exchange_overlap(x, left, effect);
                 x->credit += (left ^ 1) & exchange_is_less(x->credit, EXCHANGE_CREDIT_MAX);
-        } else if (x->state == EXCHANGE_ANSWERING) {
+        } else if (x->state == EXCHANGE_RESPONDING) {
                 if (x->open_at == 0 && now - x->last_out_at >= EXCHANGE_SILENCE_NSEC) {
                         x->flags |= EXCHANGE_PUSHED;
                         return; /* an event */
@@ -587,7 +588,7 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
         effect->grown &= hidden ^ 1;
         if (x->flags & EXCHANGE_REST && x->n_marks > 0) {
                 exchange_unmark(x);
-                x->flags = (x->flags & ~EXCHANGE_REST) | EXCHANGE_UNASKED;
+                x->flags = (x->flags & ~EXCHANGE_REST) | EXCHANGE_UNSOLICITED;
         }
         if (!complete)
                 exchange_open(x, x->open_at ?: x->first_at ?: now, effect);
@@ -601,8 +602,8 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
  * off. waited: the client has been waiting for so long that it may wait by intent. */
 EXCHANGE_INLINE int exchange_may_push(const struct exchange *x, int waited) {
         if (!(x->flags & EXCHANGE_PUSHED))
-                return waited && x->state == EXCHANGE_ASKED && !(x->flags & EXCHANGE_UNPARSED);
-        return x->state == EXCHANGE_ASKED || (x->state == EXCHANGE_ANSWERING && x->open_at == 0);
+                return waited && x->state == EXCHANGE_PENDING && !(x->flags & EXCHANGE_UNPARSED);
+        return x->state == EXCHANGE_PENDING || (x->state == EXCHANGE_RESPONDING && x->open_at == 0);
 }
 
 enum exchange_push {
@@ -621,20 +622,20 @@ EXCHANGE_INLINE enum exchange_push exchange_is_pushed(struct exchange *x, int fo
                 x->flags |= EXCHANGE_PUSHED | EXCHANGE_AWAITED;
                 return EXCHANGE_PUSH_FIRST;
         }
-        if (x->flags & EXCHANGE_AWAITED && x->state == EXCHANGE_ASKED)
+        if (x->flags & EXCHANGE_AWAITED && x->state == EXCHANGE_PENDING)
                 x->flags &= forwarded ? ~EXCHANGE_AWAITED : ~(EXCHANGE_PUSHED | EXCHANGE_AWAITED);
         return forwarded ? EXCHANGE_PUSH_EVENT : EXCHANGE_PUSH_NONE;
 }
 
 /* Whether what has been read was sent in reaction to an event, as far as is known. */
 EXCHANGE_INLINE int exchange_is_reaction(const struct exchange *x) {
-        return x->flags & EXCHANGE_PUSHED && x->state == EXCHANGE_ASKED && x->n_marks == 0;
+        return x->flags & EXCHANGE_PUSHED && x->state == EXCHANGE_PENDING && x->n_marks == 0;
 }
 
 /* It is. What the client has sent since the last one expects no response. */
 EXCHANGE_INLINE void exchange_push(struct exchange *x, __u32 bytes, struct exchange_effect *effect) {
         effect->bytes = bytes;
-        x->state = EXCHANGE_ANSWERING;
+        x->state = EXCHANGE_RESPONDING;
         if (x->n_marks > 0)
                 exchange_open(x, x->mark_at[0], effect);
         else
@@ -643,24 +644,24 @@ EXCHANGE_INLINE void exchange_push(struct exchange *x, __u32 bytes, struct excha
 
 /* ---- client role ----  */
 
-/* Requests in flight besides the one opened by exchange_ask(). */
+/* Requests in flight besides the one opened by exchange_request(). */
 EXCHANGE_INLINE __u32 exchange_extra(const struct exchange *x) {
-        return x->open_at != 0 && x->asked > 1 ? x->asked - 1 : 0;
+        return x->open_at != 0 && x->pending > 1 ? x->pending - 1 : 0;
 }
 
 /* These are no longer in flight. */
-EXCHANGE_INLINE void exchange_ask_none(struct exchange *x, struct exchange_effect *effect) {
+EXCHANGE_INLINE void exchange_request_none(struct exchange *x, struct exchange_effect *effect) {
         effect->in_flight -= exchange_extra(x);
-        x->asked = 0;
+        x->pending = 0;
 }
 
 /* A part of a request is sent. Everything sent before the response is one request. None is sent to a peer
  * that has closed. read_at is the time of its last part here. */
-EXCHANGE_INLINE void exchange_ask(struct exchange *x, __u64 now, struct exchange_effect *effect) {
+EXCHANGE_INLINE void exchange_request(struct exchange *x, __u64 now, struct exchange_effect *effect) {
         if (x->flags & EXCHANGE_DONE)
                 return;
-        if (x->state != EXCHANGE_ASKED) {
-                x->state = EXCHANGE_ASKED;
+        if (x->state != EXCHANGE_PENDING) {
+                x->state = EXCHANGE_PENDING;
                 x->flags &= ~EXCHANGE_ONE_WAY;
                 x->messages = 0;
                 x->first_at = now;
@@ -670,34 +671,34 @@ EXCHANGE_INLINE void exchange_ask(struct exchange *x, __u64 now, struct exchange
         x->read_at = now;
 }
 
-/* As exchange_ask(), after a pause, or after messages that the peer had received long before: continues a
- * request, or data that expects no response. */
-EXCHANGE_INLINE void exchange_ask_again(struct exchange *x, __u64 now, struct exchange_effect *effect) {
-        if (x->state == EXCHANGE_ASKED && !(x->flags & (EXCHANGE_DONE | EXCHANGE_PIPED)) &&
+/* As exchange_request(), after a pause, or after messages that the peer had received long before: continues
+ * a request, or data that expects no response. */
+EXCHANGE_INLINE void exchange_request_again(struct exchange *x, __u64 now, struct exchange_effect *effect) {
+        if (x->state == EXCHANGE_PENDING && !(x->flags & (EXCHANGE_DONE | EXCHANGE_PIPED)) &&
             (now > x->read_at + EXCHANGE_SILENCE_NSEC || x->messages >= EXCHANGE_MESSAGES) &&
             (x->flags & EXCHANGE_ONE_WAY || now > x->first_at + EXCHANGE_PATIENCE_NSEC)) {
                 x->flags |= EXCHANGE_ONE_WAY;
                 x->first_at = now;
-                exchange_ask_none(x, effect);
+                exchange_request_none(x, effect);
                 exchange_shut(x, effect);
         }
-        exchange_ask(x, now, effect);
+        exchange_request(x, now, effect);
 }
 
 /* n requests were found in the data sent. */
-EXCHANGE_INLINE void exchange_ask_more(struct exchange *x, __u64 now, __u32 n,
+EXCHANGE_INLINE void exchange_request_more(struct exchange *x, __u64 now, __u32 n,
                                        struct exchange_effect *effect) {
-        exchange_ask(x, now, effect); /* unless a response to previous ones has begun, the first one opens a
-                                       * new request */
+        /* Unless a response to previous ones has begun, the first one opens a new request */
+        exchange_request(x, now, effect);
         effect->in_flight -= exchange_extra(x);
-        x->asked += n;
+        x->pending += n;
         effect->in_flight += exchange_extra(x);
 }
 
 /* Several requests are outstanding without any response: responses are parsed from here on. rcv_nxt: end of
  * data received before. */
 EXCHANGE_INLINE void exchange_pipe(struct exchange *x, __u32 rcv_nxt) {
-        if (x->state != EXCHANGE_ASKED || x->flags & (EXCHANGE_DONE | EXCHANGE_PIPED))
+        if (x->state != EXCHANGE_PENDING || x->flags & (EXCHANGE_DONE | EXCHANGE_PIPED))
                 return;
         if (!(x->flags & EXCHANGE_IN_KNOWN))
                 x->in_end = rcv_nxt;
@@ -709,8 +710,8 @@ EXCHANGE_INLINE void exchange_pipe(struct exchange *x, __u32 rcv_nxt) {
 /* Responses to n requests have begun to arrive. */
 EXCHANGE_INLINE void exchange_piped(struct exchange *x, __u32 n, struct exchange_effect *effect) {
         effect->in_flight -= exchange_extra(x);
-        x->asked -= n < x->asked ? n : x->asked;
-        if (x->asked == 0)
+        x->pending -= n < x->pending ? n : x->pending;
+        if (x->pending == 0)
                 exchange_shut(x, effect);
         effect->in_flight += exchange_extra(x);
 }
@@ -723,9 +724,9 @@ EXCHANGE_INLINE int exchange_pipe_read(struct exchange *x, __u32 position, int e
 
         x->flags |= EXCHANGE_READ_KNOWN;
         exchange_take(x, position, &first_at, &last_at);
-        if (!lost && (!end || x->asked > 0 || x->n_marks > 0))
+        if (!lost && (!end || x->pending > 0 || x->n_marks > 0))
                 return 0;
-        exchange_ask_none(x, effect);
+        exchange_request_none(x, effect);
         exchange_shut(x, effect);
         x->state = EXCHANGE_IDLE;
         x->flags &= ~EXCHANGE_PIPED;
@@ -755,20 +756,20 @@ EXCHANGE_INLINE __u32 exchange_receive_response(struct exchange *x, __u64 now, _
                 exchange_mark(x, now, end);
                 return 0;
         }
-        if (x->state == EXCHANGE_ASKED) {
+        if (x->state == EXCHANGE_PENDING) {
                 if (x->flags & EXCHANGE_ONE_WAY && now > x->read_at + EXCHANGE_SILENCE_NSEC)
                         return 0; /* not a response */
-                x->state = EXCHANGE_ANSWERING;
+                x->state = EXCHANGE_RESPONDING;
                 x->last_out_at = now;
                 /* Requests that were parsed before the connection became unparsed count */
-                hidden &= x->asked == 0;
+                hidden &= x->pending == 0;
                 effect->begun = hidden ^ 1;
                 effect->overlap |= hidden;
                 x->credit += effect->begun & exchange_is_less(x->credit, EXCHANGE_CREDIT_MAX);
-                n = x->asked > 1 ? x->asked : 1;
-                exchange_ask_none(x, effect);
+                n = x->pending > 1 ? x->pending : 1;
+                exchange_request_none(x, effect);
                 exchange_shut(x, effect);
-        } else if (x->state == EXCHANGE_ANSWERING && now - x->last_out_at < EXCHANGE_SILENCE_NSEC) {
+        } else if (x->state == EXCHANGE_RESPONDING && now - x->last_out_at < EXCHANGE_SILENCE_NSEC) {
                 effect->grown = hidden ^ 1;
                 effect->grown_from = x->last_out_at;
                 x->last_out_at = now;
@@ -778,9 +779,9 @@ EXCHANGE_INLINE __u32 exchange_receive_response(struct exchange *x, __u64 now, _
 
 /* Whether everything waiting for a response is older than the last response. */
 EXCHANGE_INLINE int exchange_is_left(const struct exchange *x) {
-        if (x->state == EXCHANGE_ASKED)
+        if (x->state == EXCHANGE_PENDING)
                 return x->flags & EXCHANGE_LEFT;
-        return x->state == EXCHANGE_ANSWERING && x->n_marks > 0 && x->mark_at[0] <= x->last_out_at;
+        return x->state == EXCHANGE_RESPONDING && x->n_marks > 0 && x->mark_at[0] <= x->last_out_at;
 }
 
 /* The unit closes the connection (sends FIN), or it has ended (gone). pending: number of requests read

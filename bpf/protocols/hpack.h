@@ -312,8 +312,8 @@ static inline __attribute__((always_inline)) void hpack_field(struct hpack *p, s
 }
 
 /* The first characters of strings, plain and Huffman-coded (RFC 7541, appendix B). */
-static inline __attribute__((always_inline)) __u32 hpack_name(const struct hpack *p, int questions) {
-        if (questions)
+static inline __attribute__((always_inline)) __u32 hpack_name(const struct hpack *p, int requests) {
+        if (requests)
                 return (p->huffman ? p->length == 4 && p->begin >> 32 == 0xb958d33f :
                         p->length == 5 && p->begin >> 24 == WORD_OF(":path", 5)) ? HPACK_PATH : HPACK_OTHER;
         if (p->huffman ? p->length == 8 && p->begin == 0x9acac8b21234da8fULL :
@@ -444,13 +444,13 @@ static inline __attribute__((always_inline)) void hpack_index_end(struct hpack *
         p->state = HPACK_LENGTH;
 }
 
-static inline __attribute__((always_inline)) int hpack_is_of_use(__u32 name, int questions) {
-        return questions ? name == HPACK_PATH : name == HPACK_STATUS || name == HPACK_CONTENT ||
+static inline __attribute__((always_inline)) int hpack_is_of_use(__u32 name, int requests) {
+        return requests ? name == HPACK_PATH : name == HPACK_STATUS || name == HPACK_CONTENT ||
                name == HPACK_GRPC;
 }
 
 static inline __attribute__((always_inline)) void hpack_length_end(struct hpack *p, struct hpack_paths *q) {
-        int questions = q != (struct hpack_paths*) 0;
+        int requests = q != (struct hpack_paths*) 0;
 
         p->length = p->left;
         p->begin = p->more = 0;
@@ -459,7 +459,7 @@ static inline __attribute__((always_inline)) void hpack_length_end(struct hpack 
         if (p->left == 0)
                 hpack_string_end(p, q);
         else
-                p->state = p->value && !hpack_is_of_use(p->name, questions) ? HPACK_SKIP : HPACK_STRING;
+                p->state = p->value && !hpack_is_of_use(p->name, requests) ? HPACK_SKIP : HPACK_STRING;
 }
 
 /* Parses another byte of a number that exceeds its prefix. Returns 1 if it was the last one. */

@@ -156,7 +156,7 @@ static inline __attribute__((always_inline)) __u32 http_end(struct parser *p, __
 static inline __attribute__((always_inline)) __u32 http_request_head_end(struct parser *p, __u32 ahead) {
         __u32 meaning = 0;
 
-        if (!(p->flags & PARSER_ASKED))
+        if (!(p->flags & PARSER_PENDING))
                 meaning = (p->flags & HTTP_BARE ? PARSED_BARE : 0) |
                           (p->flags & HTTP_CONNECT ? PARSED_TUNNEL : 0);
 
@@ -172,16 +172,16 @@ static inline __attribute__((always_inline)) __u32 http_request_head_end(struct 
                         return 0;
         }
 
-        if (p->flags & PARSER_ASKED)
+        if (p->flags & PARSER_PENDING)
                 return 0;
-        p->flags |= PARSER_ASKED;
-        return PARSED_ASKED | meaning;
+        p->flags |= PARSER_PENDING;
+        return PARSED_PENDING | meaning;
 }
 
 static inline __attribute__((always_inline)) __u32 http_response_head_end(struct parser *p) {
         if (p->index == 1 && p->flags & HTTP_TUNNEL)
                 return http_end(p, p->flags & HTTP_H2C ? PARSED_UPGRADE : PARSED_TUNNEL);
-        if (p->flags & PARSER_UNASKED)
+        if (p->flags & PARSER_UNSOLICITED)
                 return http_end(p, PARSED_NOTHING);
         if (p->flags & HTTP_TUNNEL && p->index == 2)
                 return http_end(p, PARSED_TUNNEL);
@@ -204,7 +204,7 @@ static inline __attribute__((always_inline)) __u32 http_response_head_end(struct
 PARSER_FUNCTION __u32 http_head_end(struct parser *p, __u32 how, __u32 ahead) {
         if (!p)
                 return PARSED_LOST;
-        return how & PROTOCOL_ANSWERS ? http_response_head_end(p) : http_request_head_end(p, ahead);
+        return how & PROTOCOL_RESPONSES ? http_response_head_end(p) : http_request_head_end(p, ahead);
 }
 
 static inline __attribute__((always_inline)) void http_target(struct parser *p, __u32 how) {
@@ -263,7 +263,7 @@ static inline __attribute__((always_inline)) __u32 http_status(struct parser *p,
         if (code == 101)
                 p->flags |= HTTP_TUNNEL; /* the response, or the switch to HTTP/2, which has it */
         if (code >= 200) {
-                p->flags &= ~PARSER_UNASKED;
+                p->flags &= ~PARSER_UNSOLICITED;
                 if (code == 204 || code == 304 || how & PROTOCOL_BARE)
                         p->flags |= HTTP_BARE;
                 if (how & PROTOCOL_TUNNEL)
@@ -295,11 +295,11 @@ static inline __attribute__((always_inline)) __u32 http_encoding_end(struct pars
                 return 0;
         if (p->word_left == 7 && p->word == WORD_OF("chunked", 7)) {
                 p->flags |= HTTP_CHUNKED;
-                if (how & PROTOCOL_ANSWERS)
+                if (how & PROTOCOL_RESPONSES)
                         p->flags &= ~HTTP_ENCODED;
                 return 0;
         }
-        if (!(how & PROTOCOL_ANSWERS))
+        if (!(how & PROTOCOL_RESPONSES))
                 return PARSED_LOST;
         p->flags = (p->flags & ~HTTP_CHUNKED) | HTTP_ENCODED;
         return 0;
@@ -326,8 +326,8 @@ PARSER_FUNCTION __u32 http_byte(struct parser *p, __u32 byte, __u32 how) {
                 p->left = 0;
                 p->index = 0;
                 p->word_left = 0;
-                if (how & PROTOCOL_ANSWERS) {
-                        p->flags = PARSER_UNASKED; /* so far */
+                if (how & PROTOCOL_RESPONSES) {
+                        p->flags = PARSER_UNSOLICITED; /* so far */
                         p->word = byte;
                         p->word_left = 1;
                         p->state = HTTP_STATUS;
@@ -420,7 +420,7 @@ PARSER_FUNCTION __u32 http_byte(struct parser *p, __u32 byte, __u32 how) {
                         p->state = HTTP_CONTENT;
                 else if (p->word == WORD_OF("transfer", 8))
                         p->state = HTTP_TRANSFER;
-                else if (p->word == WORD_OF("upgrade:", 8) && how & PROTOCOL_ANSWERS)
+                else if (p->word == WORD_OF("upgrade:", 8) && how & PROTOCOL_RESPONSES)
                         http_value(p, HTTP_UPGRADE);
                 else
                         p->state = HTTP_REST;
@@ -434,7 +434,7 @@ PARSER_FUNCTION __u32 http_byte(struct parser *p, __u32 byte, __u32 how) {
                 }
                 p->word = p->word << 8 | http_lower(byte);
                 p->word_left++;
-                if (p->state == HTTP_CONTENT && p->word_left == 13 && how & PROTOCOL_ANSWERS &&
+                if (p->state == HTTP_CONTENT && p->word_left == 13 && how & PROTOCOL_RESPONSES &&
                     (p->word & 0xffffffffffULL) == WORD_OF("type:", 5))
                         http_value(p, HTTP_TYPE);
                 else if (p->state == HTTP_CONTENT && p->word_left == 15) {
@@ -716,13 +716,13 @@ static inline __attribute__((always_inline)) __u32 http_begin_fast(struct parser
         __u64 word = window_word(w, at);
         __u32 code, length;
 
-        if (how & PROTOCOL_ANSWERS) {
+        if (how & PROTOCOL_RESPONSES) {
                 code = http_begins_with(word, window_word(w, at + 8) >> 32);
                 if (code == 0)
                         return 0;
                 p->left = 0;
                 p->length_at = 0;
-                p->flags = PARSER_UNASKED;
+                p->flags = PARSER_UNSOLICITED;
                 *ret_meaning = http_status(p, code, how);
                 return HTTP_STATUS_LENGTH;
         }
@@ -796,7 +796,8 @@ PARSER_FUNCTION __u32 http_line_fast(struct parser *p, const struct window *w, _
                         }
                         return PARSED(http_length_begin(p), 15, 0);
                 }
-                if ((more >> 24 | HTTP_LOWER >> 32 << 8) == WORD_OF("type:", 5) && how & PROTOCOL_ANSWERS) {
+                if ((more >> 24 | HTTP_LOWER >> 32 << 8) == WORD_OF("type:", 5) &&
+                    how & PROTOCOL_RESPONSES) {
                         more = window_word(w, at + 14);
                         if (window_byte(w, at + 13) == ' ' &&
                             (more | (HTTP_LOWER & ~0xff000000ULL)) != WORD_OF("text/eve", 8) &&
@@ -818,7 +819,7 @@ PARSER_FUNCTION __u32 http_line_fast(struct parser *p, const struct window *w, _
                 p->word_left = 8;
                 return PARSED(0, 8, 0);
         }
-        if ((word | (HTTP_LOWER & ~0xffULL)) == WORD_OF("upgrade:", 8) && how & PROTOCOL_ANSWERS) {
+        if ((word | (HTTP_LOWER & ~0xffULL)) == WORD_OF("upgrade:", 8) && how & PROTOCOL_RESPONSES) {
                 http_value(p, HTTP_UPGRADE);
                 return PARSED(0, 8, 0);
         }

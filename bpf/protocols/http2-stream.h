@@ -90,7 +90,7 @@ struct h2_frames {
         __u8 pad;               /* remaining bytes of padding behind it */
         __u8 synced;            /* enum h2_sync */
         __u8 ends;              /* the incomplete block is the last one of its stream */
-        __u8 of_answer;         /* the block is that of a response, not of a promise */
+        __u8 of_response;       /* the block is that of a response, not of a promise */
         __u32 word;             /* value of the prefix */
         __u32 named;            /* requests: 1: the incomplete block is parsed for its path; GOAWAY:
                                  * number of streams that were open before it */
@@ -126,7 +126,7 @@ struct h2_conn {
         struct h2_frames in;
         struct h2_frames out;
         struct hpack hpack;     /* of responses */
-        struct hpack asked;     /* of requests, while paths are excluded */
+        struct hpack requests;  /* of requests, while paths are excluded */
         __u32 in_pos;           /* sequence number up to which requests were parsed */
         __u32 last_id;          /* highest stream opened */
         __u32 open;             /* streams in the table in flight */
@@ -251,7 +251,7 @@ static inline __attribute__((always_inline)) void h2_begin(struct h2_conn *h, __
         /* A unit that was detached since may have known it */
         h->in = h->out = fresh;
         h->hpack.inserted = h->hpack.lost = 0;
-        h->asked.inserted = h->asked.lost = 0;
+        h->requests.inserted = h->requests.lost = 0;
         h->last_id = h->extra = h->settled = 0;
         h->missed_from = h->missed_to = 0;
         h->doubted_at = 0;
@@ -396,10 +396,10 @@ static inline __attribute__((always_inline)) void h2_frame(struct h2_frames *f) 
 }
 
 /* Whether the next byte is to be skipped. */
-static inline __attribute__((always_inline)) int h2_is_blind(const struct h2_frames *f, int answers) {
+static inline __attribute__((always_inline)) int h2_is_blind(const struct h2_frames *f, int responses) {
         if (f->have < H2_HEADER_SIZE)
                 return 0;
-        if (!answers && !f->named)
+        if (!responses && !f->named)
                 return 1;
         if (f->prefix > 0)
                 return 0;
@@ -441,7 +441,7 @@ EXCHANGE_INLINE void h2_miss(struct h2_conn *h, __u32 position, __u64 now) {
                 return;
         }
         h->in = fresh;
-        h->asked.inserted = h->asked.lost = 0;
+        h->requests.inserted = h->requests.lost = 0;
         if (h->missed_to == 0)
                 h->missed_from = h->last_id;
         h->missed_to = ~0U;

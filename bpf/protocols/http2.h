@@ -23,11 +23,11 @@ PARSER_FUNCTION int h2_request_begin(struct h2_conn *h, struct h2_more *more, st
                 f->named = h->names && more;
                 if (f->named && more) {
                         h2_prefix_begins(f);
-                        hpack_begin(&h->asked);
+                        hpack_begin(&h->requests);
                         more->paths.path.known = 0;
                 } else
                         /* fields that this block adds to the table are not seen */
-                        h->asked.inserted = h->asked.lost = 0;
+                        h->requests.inserted = h->requests.lost = 0;
         }
         if (f->type == H2_HEADERS && f->stream & 1 && f->stream > h->last_id) {
                 h->last_id = f->stream;
@@ -61,15 +61,15 @@ PARSER_FUNCTION int h2_request_end(struct h2_conn *h, struct h2_more *more, __u6
         named = f->named && f->type != H2_DATA && f->flags & H2_END_HEADERS;
         if (named) {
                 f->named = 0;
-                if (h->asked.state != HPACK_FIELD)
-                        h->asked.lost = 1;
+                if (h->requests.state != HPACK_FIELD)
+                        h->requests.lost = 1;
         }
         s = h2_stream(h, more, f->stream);
         if (!s || s->first_out_at != 0)
                 return 0;
         s->last_at = last_at;
         s->read_at = piece->now;
-        if (named && more && more->paths.path.known && !h->asked.lost)
+        if (named && more && more->paths.path.known && !h->requests.lost)
                 piece->event |= H2_NAMED;
         return 0;
 }
@@ -93,13 +93,13 @@ PARSER_FUNCTION __u32 h2_request_block(struct h2_conn *h, struct h2_more *more, 
         if (f->prefix > 0) {
                 h2_pad(f, window_byte(&h->window, at));
                 f->prefix--;
-        } else if (h->asked.state == HPACK_SKIP) {
+        } else if (h->requests.state == HPACK_SKIP) {
                 n = f->left - f->pad;
                 if (n > end - at)
                         n = end - at;
-                n = hpack_request_skip(&h->asked, &more->paths, n);
+                n = hpack_request_skip(&h->requests, &more->paths, n);
         } else
-                hpack_request_byte(&h->asked, &more->paths, window_byte(&h->window, at));
+                hpack_request_byte(&h->requests, &more->paths, window_byte(&h->window, at));
         f->left -= n;
         return n;
 }
@@ -144,9 +144,9 @@ PARSER_FUNCTION __u32 h2_request_step(struct h2_conn *h, struct h2_more *more, _
 }
 
 /* Limit of steps in one call: the number of short frames in a window. */
-#define H2_QUESTION_STEPS 32
+#define H2_REQUEST_STEPS 32
 /* The same for responses, with the bytes of blocks, which are parsed one by one. */
-#define H2_ANSWER_STEPS 96
+#define H2_RESPONSE_STEPS 96
 
 /* Parses bytes from at to end of the window. Returns their number. Stops behind an event on a stream. */
 PARSER_FUNCTION __u32 h2_parse_requests(struct h2_conn *h, struct h2_more *more, __u64 window, __u32 ahead,
@@ -155,7 +155,7 @@ PARSER_FUNCTION __u32 h2_parse_requests(struct h2_conn *h, struct h2_more *more,
 
         if (!h || !piece)
                 return 0;
-        for (int i = 0; i < H2_QUESTION_STEPS && at <= end; i++) {
+        for (int i = 0; i < H2_REQUEST_STEPS && at <= end; i++) {
                 n = h2_request_step(h, more, (__u64) at << 32 | end, ahead, piece);
                 if (n == 0)
                         break;
@@ -179,14 +179,14 @@ PARSER_FUNCTION int h2_response_begin(struct h2_conn *h, struct h2_more *more, s
 
         case H2_HEADERS:
         case H2_PUSH_PROMISE:
-                f->of_answer = f->type == H2_HEADERS;
-                f->ends = f->of_answer && f->flags & H2_END_STREAM;
-                if (f->of_answer)
+                f->of_response = f->type == H2_HEADERS;
+                f->ends = f->of_response && f->flags & H2_END_STREAM;
+                if (f->of_response)
                         h2_prefix_begins(f);
                 else
                         f->prefix = 4 + !!(f->flags & H2_PADDED);
                 hpack_begin(&h->hpack);
-                if (!f->of_answer)
+                if (!f->of_response)
                         break;
                 s = h2_stream(h, more, f->stream);
                 if (!s)
@@ -305,7 +305,7 @@ PARSER_FUNCTION int h2_response_end(struct h2_conn *h, struct h2_more *more, str
         case H2_PUSH_PROMISE:
         case H2_CONTINUATION:
                 if (f->flags & H2_END_HEADERS)
-                        h2_block_ends(h, f->of_answer ? s : (struct h2_stream*) 0, piece);
+                        h2_block_ends(h, f->of_response ? s : (struct h2_stream*) 0, piece);
                 break;
         }
         return 0;
@@ -398,7 +398,7 @@ PARSER_FUNCTION __u32 h2_parse_responses(struct h2_conn *h, struct h2_more *more
 
         if (!h || !piece)
                 return 0;
-        for (int i = 0; i < H2_ANSWER_STEPS && at <= end; i++) {
+        for (int i = 0; i < H2_RESPONSE_STEPS && at <= end; i++) {
                 n = h2_response_step(h, more, (__u64) at << 32 | end, ahead, piece);
                 if (n == 0)
                         break;
@@ -466,7 +466,7 @@ EXCHANGE_INLINE void h2_give_up(const struct h2_conn *h, struct exchange *x,
 EXCHANGE_INLINE void h2_refuse(struct h2_conn *h, struct exchange *x, struct exchange_effect *effect) {
         effect->in_flight -= h->extra;
         h->open = h->taken = h->extra = 0;
-        x->state = EXCHANGE_ASKED;
+        x->state = EXCHANGE_PENDING;
         x->flags &= ~EXCHANGE_H2;
 }
 

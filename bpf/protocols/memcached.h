@@ -77,7 +77,7 @@ enum memcached_flag {
 #define MEMCACHED_FLAGS_WORD(line) ((line) >> 16 & 15)
 
 enum memcached_line {
-        MEMCACHED_TELLS         = 1 << 20,      /* of requests: distinctive of memcached */
+        MEMCACHED_DISTINCT         = 1 << 20,   /* of requests: distinctive of memcached */
         MEMCACHED_SILENT        = 1 << 21,      /* of requests: has no response */
         MEMCACHED_MN            = 1 << 22,      /* of requests: is "mn"; of responses: "MN" */
         MEMCACHED_WATCH         = 1 << 23,      /* of requests: is "watch", after which the server sends
@@ -109,24 +109,24 @@ static inline __attribute__((always_inline)) __u32 memcached_letters(__u64 word)
 /* Kind of a request by its first word: the first eight letters, and the length. 0: unknown to memcached. */
 PARSER_FUNCTION __u32 memcached_command(__u64 word, __u32 length) {
         if (MEMCACHED_IS("get") || MEMCACHED_IS("gets"))
-                return MEMCACHED_WORDS(2, 15) | MEMCACHED_TELLS;
+                return MEMCACHED_WORDS(2, 15) | MEMCACHED_DISTINCT;
         if (MEMCACHED_IS("mg") || MEMCACHED_IS("md") || MEMCACHED_IS("ma"))
-                return MEMCACHED_WORDS(2, 15) | MEMCACHED_FLAGS(2) | MEMCACHED_TELLS;
+                return MEMCACHED_WORDS(2, 15) | MEMCACHED_FLAGS(2) | MEMCACHED_DISTINCT;
         if (MEMCACHED_IS("ms"))
-                return MEMCACHED_WORDS(3, 15) | MEMCACHED_DATA(2) | MEMCACHED_FLAGS(3) | MEMCACHED_TELLS;
+                return MEMCACHED_WORDS(3, 15) | MEMCACHED_DATA(2) | MEMCACHED_FLAGS(3) | MEMCACHED_DISTINCT;
         if (MEMCACHED_IS("mn"))
-                return MEMCACHED_WORDS(1, 15) | MEMCACHED_MN | MEMCACHED_TELLS;
+                return MEMCACHED_WORDS(1, 15) | MEMCACHED_MN | MEMCACHED_DISTINCT;
         if (MEMCACHED_IS("set") || MEMCACHED_IS("add") || MEMCACHED_IS("replace") ||
             MEMCACHED_IS("append") || MEMCACHED_IS("prepend"))
-                return MEMCACHED_WORDS(5, 6) | MEMCACHED_DATA(4) | MEMCACHED_ENDS(4) | MEMCACHED_TELLS;
+                return MEMCACHED_WORDS(5, 6) | MEMCACHED_DATA(4) | MEMCACHED_ENDS(4) | MEMCACHED_DISTINCT;
         if (MEMCACHED_IS("cas"))
-                return MEMCACHED_WORDS(6, 7) | MEMCACHED_DATA(4) | MEMCACHED_ENDS(5) | MEMCACHED_TELLS;
+                return MEMCACHED_WORDS(6, 7) | MEMCACHED_DATA(4) | MEMCACHED_ENDS(5) | MEMCACHED_DISTINCT;
         if (MEMCACHED_IS("gat") || MEMCACHED_IS("gats"))
-                return MEMCACHED_WORDS(3, 15) | MEMCACHED_TELLS;
+                return MEMCACHED_WORDS(3, 15) | MEMCACHED_DISTINCT;
         if (MEMCACHED_IS("incr") || MEMCACHED_IS("decr") || MEMCACHED_IS("touch"))
-                return MEMCACHED_WORDS(3, 4) | MEMCACHED_ENDS(2) | MEMCACHED_TELLS;
+                return MEMCACHED_WORDS(3, 4) | MEMCACHED_ENDS(2) | MEMCACHED_DISTINCT;
         if (MEMCACHED_IS("delete"))
-                return MEMCACHED_WORDS(2, 4) | MEMCACHED_ENDS(2) | MEMCACHED_TELLS;
+                return MEMCACHED_WORDS(2, 4) | MEMCACHED_ENDS(2) | MEMCACHED_DISTINCT;
         if (MEMCACHED_IS("quit") || MEMCACHED_IS("shutdown"))
                 return MEMCACHED_WORDS(1, 15) | MEMCACHED_SILENT;
         if (MEMCACHED_IS("flush_all"))
@@ -211,7 +211,7 @@ PARSER_FUNCTION int memcached_detect(__u64 bytes, __u32 length) {
         if (n == 0 || n >= 8 || n >= length)
                 return 0;
         command = memcached_command(word >> 8 * (8 - n), n);
-        if (!(command & MEMCACHED_TELLS))
+        if (!(command & MEMCACHED_DISTINCT))
                 return 0;
         next = bytes >> 8 * n & 0xff;
         if (command & MEMCACHED_MN)
@@ -314,13 +314,13 @@ static inline __attribute__((always_inline)) int memcached_is_failure(__u64 word
 /* The first half of a header: key: the length of the key, and the status of a response in the upper half;
  * body: the length of all behind the header. */
 static inline __attribute__((always_inline)) __u32 memcached_header(struct parser *p, __u32 opcode,
-                                                                    __u32 key, __u32 body, int answers) {
+                                                                    __u32 key, __u32 body, int responses) {
         __u32 status = key >> 16;
         int quiet = opcode < 64 && MEMCACHED_QUIET_OPCODES >> opcode & 1;
 
-        if (answers) {
+        if (responses) {
                 if (!quiet)
-                        p->flags &= ~PARSER_UNASKED;
+                        p->flags &= ~PARSER_UNSOLICITED;
                 p->left = opcode == MEMCACHED_STAT && (key & 0xffff) > 0 ? MEMCACHED_MORE : 0;
                 if (status >= 64 || !(MEMCACHED_FINE_STATUSES >> status & 1))
                         p->left |= MEMCACHED_FAILS;
@@ -334,30 +334,30 @@ static inline __attribute__((always_inline)) __u32 memcached_header(struct parse
 }
 
 static inline __attribute__((always_inline)) __u32 memcached_header_byte(struct parser *p, __u32 byte,
-                                                                         int answers) {
+                                                                         int responses) {
         p->word = p->word << 8 | byte;
         p->index++;
         if (p->index == 2) {
                 p->word_left = byte;
-                if (answers && !(byte < 64 && MEMCACHED_QUIET_OPCODES >> byte & 1))
-                        p->flags &= ~PARSER_UNASKED;
+                if (responses && !(byte < 64 && MEMCACHED_QUIET_OPCODES >> byte & 1))
+                        p->flags &= ~PARSER_UNSOLICITED;
         } else if (p->index == 4)
                 p->number = p->word & 0xffff;
         else if (p->index == 8)
                 p->number |= (p->word & 0xffff) << 16;
         else if (p->index == MEMCACHED_HEADER_HEAD)
-                return memcached_header(p, p->word_left, p->number, p->word, answers);
+                return memcached_header(p, p->word_left, p->number, p->word, responses);
         return 0;
 }
 
 /* Parses the first half of a header that is in the window as a whole. */
 static inline __attribute__((always_inline)) __u32 memcached_header_fast(struct parser *p,
                                                                          const struct window *w, __u32 at,
-                                                                         int answers) {
+                                                                         int responses) {
         __u64 word = window_word(w, at);
 
         return memcached_header(p, word >> 48 & 0xff, (word >> 32 & 0xffff) | (word & 0xffff) << 16,
-                                window_word(w, at + 8) >> 32, answers);
+                                window_word(w, at + 8) >> 32, responses);
 }
 
 /* ---- requests ---- */
@@ -520,7 +520,7 @@ static inline __attribute__((always_inline)) void memcached_response_begin(struc
         p->left = 0;
         p->index = 0;
         if (p->state == MEMCACHED_START)
-                p->flags = PARSER_UNASKED; /* so far */
+                p->flags = PARSER_UNSOLICITED; /* so far */
         p->flags &= ~MEMCACHED_BAD;
 }
 
@@ -531,7 +531,7 @@ static inline __attribute__((always_inline)) __u32 memcached_response_end(struct
                 return 0;
         }
         p->state = MEMCACHED_START;
-        if (p->flags & PARSER_UNASKED)
+        if (p->flags & PARSER_UNSOLICITED)
                 return PARSED_END | PARSED_NOTHING;
         return PARSED_END | (p->flags & MEMCACHED_TUNNEL ? PARSED_TUNNEL : 0) |
                 (p->left & MEMCACHED_FAILS ? PARSED_ERROR : 0);
@@ -564,7 +564,7 @@ static inline __attribute__((always_inline)) __u32 memcached_response_word(struc
         /* Lines behind quiet requests belong to these, up to "MN". After "watch", if the server accepts it,
          * there are no requests */
         if (!(how & PROTOCOL_BARE) || line & MEMCACHED_MN)
-                p->flags &= ~PARSER_UNASKED;
+                p->flags &= ~PARSER_UNSOLICITED;
         if (how & PROTOCOL_TUNNEL && p->number == 2 && p->word == WORD_OF("OK", 2))
                 p->flags |= MEMCACHED_TUNNEL;
         p->flags &= ~MEMCACHED_BAD;
@@ -605,7 +605,7 @@ PARSER_FUNCTION __u32 memcached_response_byte(struct parser *p, __u32 byte, __u3
                 if (byte == '=' && p->number == 3 && p->word == WORD_OF("key", 3)) {
                         p->left = MEMCACHED_MORE;
                         if (!(how & PROTOCOL_BARE))
-                                p->flags &= ~PARSER_UNASKED;
+                                p->flags &= ~PARSER_UNSOLICITED;
                         p->state = MEMCACHED_REST;
                         return 0;
                 }

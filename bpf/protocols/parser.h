@@ -47,9 +47,9 @@ struct parser {
 };
 
 /* Flag of a request: complete enough for a response, and counted, although its rest is still to come. */
-#define PARSER_ASKED (1 << 4)
+#define PARSER_PENDING (1 << 4)
 /* Flag of a response: it responds to nothing, or that is unknown yet. */
-#define PARSER_UNASKED (1 << 5)
+#define PARSER_UNSOLICITED (1 << 5)
 /* Flag of a response: a stream without end, such as server-sent events; its duration is up to the sender. */
 #define PARSER_STREAM (1 << 6)
 
@@ -64,7 +64,7 @@ enum parsed {
         PARSED_BARE     = 1 << 5,       /* the response to the message has no body (HEAD) */
         PARSED_TUNNEL   = 1 << 6,       /* the message requests a stream without requests (CONNECT,
                                          * PSYNC), or is a response that begins one */
-        PARSED_ASKED    = 1 << 7,       /* a request is complete enough for a response */
+        PARSED_PENDING  = 1 << 7,       /* a request is complete enough for a response */
         PARSED_ERROR    = 1 << 7,       /* a response reports that its request failed (Redis, memcached) */
         PARSED_STREAM   = 1 << 8,       /* a response is known to be a stream */
         PARSED_NAMED    = 1 << 8,       /* the name of a request is complete, see protocol_name() */
@@ -87,7 +87,7 @@ enum parsed {
          WORD_LETTER(w, n, 4) | WORD_LETTER(w, n, 5) | WORD_LETTER(w, n, 6) | WORD_LETTER(w, n, 7))
 
 /* Flags beside the protocol. */
-#define PROTOCOL_ANSWERS (1U << 8)      /* direction of responses */
+#define PROTOCOL_RESPONSES (1U << 8)    /* direction of responses */
 #define PROTOCOL_SINGLE (1U << 9)       /* at most one message */
 #define PROTOCOL_BARE (1U << 10)        /* the next response is to a request with PARSED_BARE */
 #define PROTOCOL_TUNNEL (1U << 11)      /* the next response is to a request with PARSED_TUNNEL */

@@ -44,7 +44,7 @@ enum pipeline_missed {
         PIPELINE_FOLLOWED,
         PIPELINE_MISSED,                    /* each response is one to a request, of which perhaps nothing
                                              * was seen */
-        PIPELINE_MISSED_ANSWERED,           /* as many responses have been sent as there were requests, as
+        PIPELINE_MISSED_RESPONDED,          /* as many responses have been sent as there were requests, as
                                              * far as is known */
 };
 
@@ -78,7 +78,7 @@ struct pipeline {
         struct parser in;
         struct parser out;
         __u32 in_pos;           /* end of parsed requests, sequence number */
-        __u32 asked;            /* requests read without any response byte sent */
+        __u32 pending;          /* requests read without any response byte sent */
         __u32 extra;            /* in flight besides the one of struct exchange */
         __u8 protocol;          /* enum protocol */
         __u8 flags;             /* enum pipeline_flag */
@@ -140,14 +140,14 @@ EXCHANGE_INLINE void pipeline_response_bare(struct pipeline *t, __u32 i) {
 }
 
 /* Initializes the state. */
-EXCHANGE_INLINE void pipeline_begin(struct pipeline *t, __u32 protocol, __u32 in_pos, int answered) {
+EXCHANGE_INLINE void pipeline_begin(struct pipeline *t, __u32 protocol, __u32 in_pos, int responded) {
         const struct parser fresh = {};
 
         t->in = t->out = fresh;
         t->in_pos = in_pos;
-        t->asked = t->extra = 0;
+        t->pending = t->extra = 0;
         t->protocol = protocol;
-        t->flags = answered && !protocol_is_guessed(protocol) ? PIPELINE_RESPONDED : 0;
+        t->flags = responded && !protocol_is_guessed(protocol) ? PIPELINE_RESPONDED : 0;
         t->head = t->n_groups = 0;
         t->begun_at = t->oldest_at = 0;
         pipeline_clear_bare(t);
@@ -179,7 +179,7 @@ EXCHANGE_INLINE int pipeline_is_excluded(const struct pipeline *t, __u32 i) {
 
 /* Number of outstanding requests that are not excluded. */
 EXCHANGE_INLINE __u32 pipeline_outstanding(const struct pipeline *t) {
-        return t->asked - t->excluding;
+        return t->pending - t->excluding;
 }
 
 /* n requests were read; n is 1 for an excluded one. */
@@ -188,20 +188,20 @@ EXCHANGE_INLINE void pipeline_push(struct pipeline *t, __u32 n, __u64 first_at, 
         struct pipeline_batch *g = pipeline_newest(t);
         __u16 waits = parsed & PARSED_WAITS, excluded = !!(t->flags & PIPELINE_EXCLUDING);
 
-        if (excluded && t->asked < 64)
-                t->excluded[0] |= 1ULL << (t->asked & 63);
-        else if (excluded && t->asked < PIPELINE_EXCLUDED_MAX)
-                t->excluded[1] |= 1ULL << (t->asked & 63);
+        if (excluded && t->pending < 64)
+                t->excluded[0] |= 1ULL << (t->pending & 63);
+        else if (excluded && t->pending < PIPELINE_EXCLUDED_MAX)
+                t->excluded[1] |= 1ULL << (t->pending & 63);
 
-        if (parsed & PARSED_BARE && t->asked < PIPELINE_BODYLESS_MAX) {
-                __u32 bit = (t->bare_head + t->asked) & (PIPELINE_BODYLESS_MAX - 1);
+        if (parsed & PARSED_BARE && t->pending < PIPELINE_BODYLESS_MAX) {
+                __u32 bit = (t->bare_head + t->pending) & (PIPELINE_BODYLESS_MAX - 1);
 
                 t->bare[bit / 64] |= 1ULL << (bit & 63);
                 t->n_bare++;
         }
-        if (!excluded && t->asked == t->excluding)
+        if (!excluded && t->pending == t->excluding)
                 t->oldest_at = first_at;
-        t->asked += n;
+        t->pending += n;
         t->excluding += excluded;
         t->flags = (t->flags & ~(PIPELINE_TUNNEL | PIPELINE_LOST_SYNC | PIPELINE_EXCLUDING)) |
                    PIPELINE_UNDERSTOOD;
@@ -214,7 +214,7 @@ EXCHANGE_INLINE void pipeline_push(struct pipeline *t, __u32 n, __u64 first_at, 
         if (t->n_groups > 0 &&
             (t->n_groups == PIPELINE_BATCHES || (g->first_at == first_at && g->last_at == last_at &&
                                                                g->read_at == 0 && g->waits == waits &&
-                                                               !(parsed & PARSED_ASKED)))) {
+                                                               !(parsed & PARSED_PENDING)))) {
                 g->n += n;
                 g->excluded += excluded;
                 return;
@@ -257,10 +257,10 @@ EXCHANGE_INLINE void pipeline_miss(struct pipeline *t, __u64 first_at, __u64 las
         if (t->in.state == 0)
                 t->begun_at = first_at;
         t->flags &= ~PIPELINE_EXCLUDING;
-        if (t->missed && t->asked == 0 && unsent == 0)
+        if (t->missed && t->pending == 0 && unsent == 0)
                 pipeline_end_unseen(t);
         /* A request, unless it was the rest of one counted already */
-        if (t->in.state == 0 ? t->asked == 0 : !(t->in.flags & PARSER_ASKED))
+        if (t->in.state == 0 ? t->pending == 0 : !(t->in.flags & PARSER_PENDING))
                 pipeline_push(t, 1, t->begun_at, last_at, 0);
         t->in = fresh;
         t->missed = PIPELINE_MISSED;
@@ -277,12 +277,12 @@ EXCHANGE_INLINE void pipeline_lose_sync(struct pipeline *t, __u32 position, __u6
         /* Within a body of known length: nothing is lost */
         if (t->missed == PIPELINE_FOLLOWED && n <= t->in.skip) {
                 t->in.skip -= n;
-                if (t->in.flags & PARSER_ASKED)
+                if (t->in.flags & PARSER_PENDING)
                         pipeline_push_more(t, last_at);
                 return;
         }
         /* Exactly the rest of a request: the next byte begins one */
-        if (t->missed == PIPELINE_FOLLOWED && t->in.flags & PARSER_ASKED &&
+        if (t->missed == PIPELINE_FOLLOWED && t->in.flags & PARSER_PENDING &&
             protocol_is_rest(t->protocol, &t->in, n)) {
                 pipeline_push_more(t, last_at);
                 t->in = fresh;
@@ -311,7 +311,7 @@ EXCHANGE_INLINE int pipeline_resumes(struct pipeline *t, __u32 position, __u64 b
                                      __u32 unsent) {
         const struct parser fresh = {};
 
-        if (position != t->in_pos || t->asked > 0 || unsent > 0 ||
+        if (position != t->in_pos || t->pending > 0 || unsent > 0 ||
             protocol_detect(bytes, length) != t->protocol)
                 return 0;
         pipeline_end_unseen(t);
@@ -378,7 +378,7 @@ PARSER_FUNCTION __u32 pipeline_complete(struct pipeline *t, __u32 n, struct pipe
                 t->head++;
                 t->n_groups--;
         }
-        t->asked -= n < t->asked ? n : t->asked;
+        t->pending -= n < t->pending ? n : t->pending;
         t->bare_head += n;
         t->excluding -= ret->excluded;
         t->oldest_at = pipeline_oldest(t);
@@ -437,7 +437,7 @@ PARSER_FUNCTION __u32 pipeline_note_part(struct pipeline *t, __u32 begins, __u32
 
 /* Whether the rest of a request already responded to is still to come. */
 EXCHANGE_INLINE int pipeline_is_late(const struct pipeline *t) {
-        return t->asked == 0 && t->in.state != 0 && t->in.flags & PARSER_ASKED;
+        return t->pending == 0 && t->in.state != 0 && t->in.flags & PARSER_PENDING;
 }
 
 /* Updates the gauge of requests in flight. complete: everything written has been sent. */
@@ -458,7 +458,7 @@ EXCHANGE_INLINE void pipeline_commit(struct pipeline *t, struct exchange *x, __u
                 at = x->first_at ?: now;
         else if (x->flags & EXCHANGE_LATE)
                 at = 0;
-        else if (t->in.state != 0 && !(t->flags & PIPELINE_EXCLUDING) && !(t->in.flags & PARSER_ASKED))
+        else if (t->in.state != 0 && !(t->flags & PIPELINE_EXCLUDING) && !(t->in.flags & PARSER_PENDING))
                 at = t->begun_at ?: now;
         else if (x->n_marks > 0)
                 at = x->mark_at[0];
@@ -472,7 +472,7 @@ EXCHANGE_INLINE void pipeline_commit(struct pipeline *t, struct exchange *x, __u
 
 /* Removes all outstanding requests. */
 EXCHANGE_INLINE void pipeline_reset(struct pipeline *t) {
-        t->asked = t->n_groups = t->flags = 0;
+        t->pending = t->n_groups = t->flags = 0;
         pipeline_clear_bare(t);
         t->excluded[0] = t->excluded[1] = 0;
         t->excluding = 0;
@@ -484,17 +484,17 @@ EXCHANGE_INLINE void pipeline_abandon(struct pipeline *t, struct exchange *x,
         const struct pipeline_batch *g = &t->groups[t->head & (PIPELINE_BATCHES - 1)];
 
         if (t->n_groups > 0) {
-                x->state = EXCHANGE_ASKED;
+                x->state = EXCHANGE_PENDING;
                 x->first_at = g->first_at;
                 x->last_at = g->last_at;
                 x->read_at = g->read_at;
-        } else if (t->in.state != 0 && !(t->in.flags & PARSER_ASKED) && t->begun_at != 0) {
+        } else if (t->in.state != 0 && !(t->in.flags & PARSER_PENDING) && t->begun_at != 0) {
                 /* Data read so far is the beginning of a request */
-                x->state = EXCHANGE_ASKED;
+                x->state = EXCHANGE_PENDING;
                 x->first_at = x->last_at = t->begun_at;
                 x->read_at = 0;
         } else if (t->flags & PIPELINE_RESPONDED)
-                x->state = EXCHANGE_ANSWERING;
+                x->state = EXCHANGE_RESPONDING;
 
         if (t->protocol == PROTOCOL_HTTP1)
                 x->flags |= EXCHANGE_HTTP1;
@@ -544,7 +544,7 @@ EXCHANGE_INLINE __u32 pipeline_get_failed(struct pipeline *t, const struct excha
 
 EXCHANGE_INLINE int pipeline_is_single(const struct pipeline *t, const struct exchange *x, __u32 bytes,
                                        int complete) {
-        return t->asked == 1 && !t->missed &&
+        return t->pending == 1 && !t->missed &&
                !(t->flags & (PIPELINE_RESPONDING | PIPELINE_SERVER_PUSH)) &&
                 t->in.state == 0 && x->n_marks == 0 && complete && bytes < PIPELINE_WHOLE_MAX;
 }
@@ -568,7 +568,7 @@ EXCHANGE_INLINE int pipeline_may_have_shape(const struct pipeline *t) {
 /* Whether the data belongs to the previous response: there was no other request, and the end of that
  * response is unknown. */
 EXCHANGE_INLINE int pipeline_is_more(const struct pipeline *t) {
-        return t->asked == 0 && t->missed != PIPELINE_MISSED &&
+        return t->pending == 0 && t->missed != PIPELINE_MISSED &&
                !(t->flags & (PIPELINE_RESPONDING | PIPELINE_SERVER_PUSH)) && t->out.state == 0 &&
                 (t->flags & PIPELINE_LOST_SYNC || !protocol_is_framed(t->protocol));
 }
@@ -594,15 +594,15 @@ struct parsed_chunk {
 EXCHANGE_INLINE void pipeline_begins(struct pipeline *t, struct parsed_chunk *piece) {
         __u32 class = protocol_status_class(t->protocol, &t->out);
 
-        if (piece->begun >= t->asked && protocol_is_framed(t->protocol) && t->in.state != 0 &&
-            !(t->in.flags & PARSER_ASKED)) {
+        if (piece->begun >= t->pending && protocol_is_framed(t->protocol) && t->in.state != 0 &&
+            !(t->in.flags & PARSER_PENDING)) {
                 pipeline_push(t, 1, t->begun_at, t->begun_at, 0);
-                t->in.flags |= PARSER_ASKED;
-        } else if (piece->begun >= t->asked && t->missed)
+                t->in.flags |= PARSER_PENDING;
+        } else if (piece->begun >= t->pending && t->missed)
                 pipeline_push_unseen(t, 1);
         pipeline_response_bare(t, piece->begun);
         piece->begun++;
-        if (piece->begun > t->asked || pipeline_is_excluded(t, piece->begun - 1))
+        if (piece->begun > t->pending || pipeline_is_excluded(t, piece->begun - 1))
                 return;
         piece->status4xx += class == 4;
         piece->failed += class == 5;
@@ -635,8 +635,8 @@ PARSER_FUNCTION __u32 pipeline_match(struct pipeline *t, __u32 begun) {
                 at = histogram_choose(is, i, at);
         }
         if (at >= PIPELINE_BATCHES) {
-                if (id == last || (begun >= t->asked && !t->missed)) {
-                        t->out.flags |= t->out.state != DNS_START ? PARSER_UNASKED : 0;
+                if (id == last || (begun >= t->pending && !t->missed)) {
+                        t->out.flags |= t->out.state != DNS_START ? PARSER_UNSOLICITED : 0;
                         return 0;
                 }
                 for (__u32 i = 0; i < PIPELINE_BATCHES; i++) {
@@ -672,7 +672,7 @@ PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *t, __u32 at, __u3
 
         if (!t || !piece)
                 return 0;
-        before = t->out.state != 0 && !(t->out.flags & PARSER_UNASKED);
+        before = t->out.state != 0 && !(t->out.flags & PARSER_UNSOLICITED);
         how = t->protocol;
 
         if (protocol_is_framed(t->protocol)) {
@@ -683,7 +683,7 @@ PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *t, __u32 at, __u3
         }
         if (t->flags & PIPELINE_TUNNEL) {
                 how |= PROTOCOL_SINGLE;
-                if (t->asked == piece->begun + 1)
+                if (t->pending == piece->begun + 1)
                         how |= PROTOCOL_TUNNEL;
         }
 
@@ -698,12 +698,12 @@ PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *t, __u32 at, __u3
                 piece->tunnel = meaning & PARSED_BARE ? 2 : 1;
 
         /* Completed responses, without one begun before, and the incomplete one */
-        after = t->out.state != 0 && !(t->out.flags & PARSER_UNASKED);
+        after = t->out.state != 0 && !(t->out.flags & PARSER_UNSOLICITED);
         n += after - before;
         if (!protocol_is_framed(t->protocol)) {
                 piece->begun += n;
-                if (t->missed == PIPELINE_MISSED && piece->begun > t->asked)
-                        pipeline_push_unseen(t, piece->begun - t->asked);
+                if (t->missed == PIPELINE_MISSED && piece->begun > t->pending)
+                        pipeline_push_unseen(t, piece->begun - t->pending);
         } else if (n == 1 && t->protocol == PROTOCOL_DNS && !pipeline_match(t, piece->begun))
                 n = after = 0;
         else if (n == 1)
@@ -712,14 +712,14 @@ PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *t, __u32 at, __u3
             !(piece->begun > 0 ? pipeline_is_excluded(t, piece->begun - 1) : t->flags & PIPELINE_EXCLUDED))
                 piece->streams++;
         if (meaning & PARSED_ERROR &&
-            (piece->begun > 0 ? piece->begun <= t->asked && !pipeline_is_excluded(t, piece->begun - 1) :
+            (piece->begun > 0 ? piece->begun <= t->pending && !pipeline_is_excluded(t, piece->begun - 1) :
              (t->flags & (PIPELINE_RESPONDING | PIPELINE_EXCLUDED)) == PIPELINE_RESPONDING))
                 piece->failed++;
 
         /* Without a request it is not a response */
         if (!after || pipeline_is_streaming(t))
                 t->flags &= ~PIPELINE_RESPONDING;
-        else if (n > 0 && piece->begun <= t->asked)
+        else if (n > 0 && piece->begun <= t->pending)
                 t->flags |= PIPELINE_RESPONDING;
         else if (n > 0)
                 t->flags &= ~PIPELINE_RESPONDING;
@@ -749,13 +749,13 @@ EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window,
         /* Masks in place of branches, which the verifier would follow through all that comes after */
         __u64 last_at, dns = histogram_if_zero(t->protocol ^ PROTOCOL_DNS);
         __u32 single = (histogram_if_zero(times->came_at) | dns) & PROTOCOL_SINGLE;
-        __u32 at = window >> 32, end = window, r, n, meaning, apart = dns & PARSED_ASKED, k;
-        int halfway, asked, too_many;
+        __u32 at = window >> 32, end = window, r, n, meaning, apart = dns & PARSED_PENDING, k;
+        int halfway, pending, too_many;
 
         halfway = t->in.state != 0;
-        asked = halfway && t->in.flags & PARSER_ASKED;
+        pending = halfway && t->in.flags & PARSER_PENDING;
         /* The first of the requests here */
-        too_many = t->flags & PIPELINE_EXCLUDING && t->asked >= PIPELINE_EXCLUDED_MAX;
+        too_many = t->flags & PIPELINE_EXCLUDING && t->pending >= PIPELINE_EXCLUDED_MAX;
 
         if (!halfway)
                 t->begun_at = pipeline_when(times, position + 1, 0);
@@ -765,12 +765,12 @@ EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window,
         meaning = PARSED_MEANING(r);
         last_at = pipeline_when(times, position + PARSED_TAKEN(r), 1);
 
-        if (too_many && (n > 0 || meaning & (PARSED_END | PARSED_ASKED))) {
+        if (too_many && (n > 0 || meaning & (PARSED_END | PARSED_PENDING))) {
                 piece->lost = 1;
                 return PARSED_TAKEN(r);
         }
         if (n > 0 && halfway) {
-                if (asked)
+                if (pending)
                         pipeline_push_more(t, last_at);
                 else
                         pipeline_push(t, 1, t->begun_at, last_at, apart);
@@ -781,13 +781,13 @@ EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window,
                 pipeline_push(t, n, t->begun_at, last_at, apart);
         k = (t->head + t->n_groups - 1) & (PIPELINE_BATCHES - 1);
         t->ids[k] = histogram_choose(dns, pipeline_id(&t->in), t->ids[k]);
-        if ((meaning & (PARSED_END | PARSED_NOTHING)) == PARSED_END || meaning & PARSED_ASKED)
+        if ((meaning & (PARSED_END | PARSED_NOTHING)) == PARSED_END || meaning & PARSED_PENDING)
                 pipeline_push(t, 1, t->begun_at, last_at, meaning);
         else if (meaning & PARSED_END)
                 t->flags &= ~PIPELINE_EXCLUDING; /* it had a name, but is not a request */
         if (meaning & PARSED_NAMED)
                 piece->named = 1;
-        if (meaning & PARSED_LOST || (meaning & PARSED_BARE && t->asked > PIPELINE_BODYLESS_MAX))
+        if (meaning & PARSED_LOST || (meaning & PARSED_BARE && t->pending > PIPELINE_BODYLESS_MAX))
                 piece->lost = 1;
         return PARSED_TAKEN(r);
 }
@@ -802,7 +802,7 @@ PARSER_FUNCTION __u32 pipeline_request_bytes(struct pipeline *t, __u64 window,
 /* After a chunk that ends at this position. */
 EXCHANGE_INLINE void pipeline_request_chunk(struct pipeline *t, const struct arrival_times *times,
                                             __u32 position) {
-        if (t->in.state != 0 && t->in.flags & PARSER_ASKED)
+        if (t->in.state != 0 && t->in.flags & PARSER_PENDING)
                 pipeline_push_more(t, pipeline_when(times, position, 1));
 }
 
@@ -816,7 +816,7 @@ EXCHANGE_INLINE int pipeline_has_lost_sync(const struct pipeline *t, const struc
 
 /* Forgets all outstanding requests: nothing is unsent, and the parser has failed on their responses. */
 EXCHANGE_INLINE void pipeline_leave_out(struct pipeline *t) {
-        t->asked = t->n_groups = 0;
+        t->pending = t->n_groups = 0;
         pipeline_clear_bare(t);
         t->excluded[0] = t->excluded[1] = 0;
         t->excluding = 0;
@@ -835,6 +835,6 @@ EXCHANGE_INLINE __u32 pipeline_responses(struct pipeline *t, const struct parsed
         }
 
         if (t->missed && complete && piece->begun > 0)
-                t->missed = PIPELINE_MISSED_ANSWERED;
+                t->missed = PIPELINE_MISSED_RESPONDED;
         return piece->begun;
 }

@@ -53,7 +53,7 @@ static inline __attribute__((always_inline)) __u32 protocol_response_step(__u32 
         switch (how & 0xff) {
 
         case PROTOCOL_HTTP1:
-                return http_step(p, w, at, end, how | PROTOCOL_ANSWERS);
+                return http_step(p, w, at, end, how | PROTOCOL_RESPONSES);
 
         case PROTOCOL_REDIS:
                 return resp_response_step(p, w, at, end, how);

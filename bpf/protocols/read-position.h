@@ -21,7 +21,7 @@ EXCHANGE_INLINE void read_again(struct exchange *x, struct pipeline *t, __u64 no
                 /* The end of the newest request */
                 if (t->in.state == 0 && t->in_pos == copied && t->n_groups > 0)
                         pipeline_newest(t)->read_at = now;
-        } else if (x->state == EXCHANGE_ASKED && copied == x->read_end)
+        } else if (x->state == EXCHANGE_PENDING && copied == x->read_end)
                 x->read_at = now;
 }
 
@@ -69,11 +69,11 @@ EXCHANGE_INLINE void read_apply(struct exchange *x, const struct read_parsers *p
         }
         if (s && exchange_distance(copied, s->in_pos) > 0)
                 tls_miss(s, copied);
-        if (s && !s->asks) {
+        if (s && !s->has_request) {
                 exchange_pass(x, copied, effect);
                 return;
         }
         exchange_read(x, now, copied, unsent, effect);
         if (s)
-                s->asks = 0;
+                s->has_request = 0;
 }

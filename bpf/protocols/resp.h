@@ -31,7 +31,7 @@ enum resp_flag {
         RESP_PAIRS      = 1 << 2,       /* the number counts pairs (a map) */
         RESP_STRING     = 1 << 3,       /* the number is the length of a string */
         RESP_ATTRIBUTE  = 1 << 4,       /* or of pairs in front of the value */
-        RESP_PUSH       = PARSER_UNASKED, /* of a response: it is a push; of a request: it subscribes to
+        RESP_PUSH       = PARSER_UNSOLICITED, /* of a response: it is a push; of a request: it subscribes to
                                            * pushes */
         RESP_MAY_WAIT   = 1 << 6,       /* XREAD, XREADGROUP: with the argument BLOCK */
         RESP_WAITS      = 1 << 7,
@@ -46,7 +46,7 @@ enum resp_flag {
 
 /* Flags that hold within one line */
 #define RESP_LINE_FLAGS (RESP_NEGATIVE | RESP_DIGITS | RESP_PAIRS | RESP_STRING | RESP_ATTRIBUTE)
-#define RESP_QUESTION_LINE_FLAGS (RESP_NEGATIVE | RESP_DIGITS)
+#define RESP_REQUEST_LINE_FLAGS (RESP_NEGATIVE | RESP_DIGITS)
 
 /* Index of the name of CLIENT and REPLCONF, whose arguments have those behind it; others count from 0 */
 #define RESP_INDEX_CLIENT 128
@@ -224,7 +224,7 @@ PARSER_FUNCTION __u32 resp_request_byte(struct parser *p, __u32 byte, __u32 how)
                 if (byte != '\n' || !(p->flags & RESP_DIGITS))
                         return resp_number_byte(p, byte);
                 p->left = p->flags & RESP_NEGATIVE ? 0 : p->number;
-                p->flags &= ~RESP_QUESTION_LINE_FLAGS;
+                p->flags &= ~RESP_REQUEST_LINE_FLAGS;
                 if (p->left == 0)
                         return resp_request_end(p, PARSED_NOTHING);
                 p->state = RESP_ARGUMENT;
@@ -242,7 +242,7 @@ PARSER_FUNCTION __u32 resp_request_byte(struct parser *p, __u32 byte, __u32 how)
                         r = resp_number_byte(p, byte);
                         return p->flags & RESP_NEGATIVE ? PARSED_LOST : r;
                 }
-                p->flags &= ~RESP_QUESTION_LINE_FLAGS;
+                p->flags &= ~RESP_REQUEST_LINE_FLAGS;
                 p->word = 0;
                 if (resp_is_word(p, p->number)) {
                         p->word_left = p->number < RESP_WORD_MAX ? p->number : RESP_WORD_MAX;

@@ -133,12 +133,12 @@ struct tls {
         __u32 in_pos;           /* sequence number up to which data of the client was parsed */
         __u8 phase;             /* enum tls_phase */
         __u8 sealed;            /* encrypted records of the client in the handshake of TLS 1.3 */
-        __u8 asks;              /* part of a request was parsed since the last read */
+        __u8 has_request;       /* part of a request was parsed since the last read */
         __u8 out_lost;          /* records being sent cannot be parsed: all are taken for responses */
         __u8 extended;          /* the server has encrypted a record */
         __u8 http2;             /* HTTP/2: the number of requests in an exchange is unknown */
         __u8 tries;             /* failed attempts to parse the plaintext */
-        __u8 asked;             /* 1: records of requests were read since the last response began */
+        __u8 pending;           /* 1: records of requests were read since the last response began */
         __u8 farewell;          /* all records since then may be a farewell */
         __u8 plain;             /* known without guessing: not HTTP/2 */
         __u8 certain;           /* known without guessing: which records of the client are requests */
@@ -158,9 +158,9 @@ PARSER_FUNCTION int tls_detect(__u64 bytes, __u32 length) {
 }
 
 EXCHANGE_INLINE void tls_add_request(struct tls *t, __u32 length) {
-        t->farewell = (!t->asked || t->farewell) &&
+        t->farewell = (!t->pending || t->farewell) &&
                       (TLS_IS_ENCRYPTED_FAREWELL(length) || TLS_IS_ENCRYPTED_REMARK(length));
-        t->asked = 1;
+        t->pending = 1;
 }
 
 EXCHANGE_INLINE void tls_refuse_early(struct tls *t) {
@@ -276,14 +276,14 @@ EXCHANGE_INLINE void tls_miss(struct tls *t, __u32 position) {
         /* Within a record: nothing is lost */
         if (!t->missed && n <= t->in.left) {
                 t->in.left -= n;
-                t->asks |= t->in.application;
+                t->has_request |= t->in.application;
                 return;
         }
         t->in = fresh;
         t->missed = 1;
         t->certain = 0;
         if (t->phase == TLS_ESTABLISHED)
-                t->asks = 1;
+                t->has_request = 1;
         else if (TLS_IS_FINISHED(n) || TLS_IS_FINISHED(n - TLS_HEADER_SIZE) ||
                  (t->phase == TLS_CHANGED && n >= TLS_ENCRYPTED_FINISHED_MIN &&
                   n <= TLS_ENCRYPTED_FINISHED_MAX))
@@ -480,7 +480,7 @@ EXCHANGE_INLINE void tls_end(struct exchange *x, const struct tls *t, int gone, 
         if (unsent > 0 && (t->certain || !gone))
                 return;
         if (!t->certain ||
-            (x->state == EXCHANGE_ASKED ? t->farewell : x->in_end - x->read_end <= TLS_FAREWELL_SIZE))
+            (x->state == EXCHANGE_PENDING ? t->farewell : x->in_end - x->read_end <= TLS_FAREWELL_SIZE))
                 exchange_shut(x, effect);
 }
 

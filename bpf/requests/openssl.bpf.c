@@ -83,7 +83,7 @@ __attribute__((noinline, weak)) int openssl_h2_take_responses(struct h2_conn *h,
 /* The library has returned frames, or is passed some. */
 static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const struct qos_owner *owner,
                                                 const void *buffer, __u32 n,
-                                                 int answers) {
+                                                 int responses) {
         struct openssl_h2_chunk f = {};
         struct tls_plaintext_h2 *m;
         struct qos_unit_map *u;
@@ -115,7 +115,7 @@ static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const s
         }
 
         o->strays = 0;
-        if (answers) {
+        if (responses) {
                 tp = (struct tcp_sock*) (long) o->sock;
                 if (o->pending == 0)
                         bpf_core_read(&o->pending_position, sizeof(o->pending_position), &tp->write_seq);
@@ -142,7 +142,7 @@ static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const s
                 o->lost = 1;
 
         dropped = m->h2.piece.dropped;
-        if (dropped > 0 && answers)
+        if (dropped > 0 && responses)
                 record_count(u, f.q.target, QOS_COUNTER_ERRORS_RESET, QOS_ENTRY_ERRORS_RESET, dropped);
         else if (dropped > 0)
                 record_count(u, f.q.target, QOS_COUNTER_CLIENT_ABORTS, QOS_ENTRY_CLIENT_ABORTS, dropped);
@@ -179,7 +179,7 @@ static __attribute__((noinline)) int openssl_h2_begin(struct tls_plaintext *o, c
                         m->h2.in.left -= taken;
                         /* The request that the socket has in flight is counted by frames from now on
                          * (tls_plaintext_h2_commit()) */
-                        if (o->asked)
+                        if (o->pending)
                                 tls_plaintext_h2_count(m, -1);
                 }
                 /* The connection may have ended before the element existed */
@@ -202,7 +202,7 @@ static __attribute__((noinline)) int openssl_h2_refuse(struct tls_plaintext *o) 
         if (!m || !m->h2.piece.lost || m->h2.settled || o->late)
                 return 0;
         tls_plaintext_h2_drop(&o->key);
-        o->lost = o->asked = o->pending = 0;
+        o->lost = o->pending = o->pending = 0;
         o->streams = o->status4xx = o->failed = 0;
         pipeline_begin(&o->pipeline, PROTOCOL_HTTP1, 0, 0);
         pipeline_push(&o->pipeline, 1, o->came_first_at, o->came_last_at, 0);

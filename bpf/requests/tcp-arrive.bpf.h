@@ -136,7 +136,7 @@ static __attribute__((noinline)) int server_receive_segment(struct conn *c, stru
         idle = c->x.open_at == 0;
         before = c->x.tail_at;
         if (kind & SEGMENT_REMARK && exchange_is_idle(&c->x))
-                exchange_arrive_unasked(&c->x, now, &s, &effect);
+                exchange_arrive_unsolicited(&c->x, now, &s, &effect);
         else
                 exchange_arrive(&c->x, now, &s, &effect);
         if (c->x.n_marks == 1)

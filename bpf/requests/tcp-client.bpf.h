@@ -20,7 +20,7 @@ static __always_inline void client_begin(struct sock *sk, struct conn *c, const 
 }
 
 /* the first part of a request is sent, and nothing else */
-#define CLIENT_ASKS (1ULL << 32)
+#define CLIENT_REQUESTS (1ULL << 32)
 /* a response has not been read */
 #define CLIENT_UNREAD (1ULL << 33)
 
@@ -114,14 +114,14 @@ static __attribute__((noinline)) __u64 client_transmit(struct conn *c, struct qo
                 if (kind == CLIENT_SENT_LAST_FAREWELL ||
                     ((kind == CLIENT_SENT_FAREWELL || finished) && c->x.open_at == 0))
                         c->x.flags |= EXCHANGE_FAREWELL;
-                if (c->x.state != EXCHANGE_ASKED)
-                        begins = CLIENT_ASKS;
+                if (c->x.state != EXCHANGE_PENDING)
+                        begins = CLIENT_REQUESTS;
                 exchange_note_part(&c->x, now, c->x.read_at, bytes, kind == CLIENT_SENT_AGAIN);
                 if (kind == CLIENT_SENT_AGAIN)
-                        exchange_ask_again(&c->x, now, &effect);
+                        exchange_request_again(&c->x, now, &effect);
                 else
-                        exchange_ask(&c->x, now, &effect);
-        } else if (bytes > 0 && c->x.state == EXCHANGE_ANSWERING && !(c->x.flags & EXCHANGE_H2))
+                        exchange_request(&c->x, now, &effect);
+        } else if (bytes > 0 && c->x.state == EXCHANGE_RESPONDING && !(c->x.flags & EXCHANGE_H2))
                 /* the response was received, data from now on is a stream */
                 c->x.state = EXCHANGE_IDLE;
         p = conn_commit(c, &effect);
@@ -229,7 +229,7 @@ __attribute__((noinline, weak)) __u32 client_classify_response(struct __sk_buff 
         __u64 bytes, behind;
         __u32 n;
 
-        if (!skb || !x || x->state != EXCHANGE_ASKED || x->flags & EXCHANGE_PIPED ||
+        if (!skb || !x || x->state != EXCHANGE_PENDING || x->flags & EXCHANGE_PIPED ||
             !(x->flags & EXCHANGE_PARSED || length <= TLS_FAREWELL_MAX))
                 return CLIENT_RECEIVED_RESPONSE;
         if (!client_load(skb, offset, length, &bytes, &behind))
@@ -285,7 +285,7 @@ static __attribute__((noinline)) int client_receive_others(struct conn *c, struc
             (received == CLIENT_RECEIVED_FATAL_ALERT ||
              (received == CLIENT_RECEIVED_SEALED_ALERT && !unsure))) {
                 failed = 1;
-                exchange_ask_none(&c->x, &effect);
+                exchange_request_none(&c->x, &effect);
                 exchange_shut(&c->x, &effect);
                 c->x.state = EXCHANGE_IDLE;
         } else
@@ -379,7 +379,7 @@ static __attribute__((noinline)) int client_find_row(struct sock *sk, struct con
  * position up to which the unit has read, and the new state. */
 static __attribute__((noinline)) int client_end(struct conn *c, struct qos_unit_map *u, __u32 error,
                                                 __u32 old_state, __u64 where) {
-        __u32 copied = where >> 32, new_state = where, cell, asked;
+        __u32 copied = where >> 32, new_state = where, cell, pending;
         struct exchange_effect effect = {};
         bool unread, missed;
         struct attribution p;
@@ -391,12 +391,12 @@ static __attribute__((noinline)) int client_end(struct conn *c, struct qos_unit_
         /* Some reads were missed: their responses are unknown */
         missed = c->x.flags & EXCHANGE_PIPED && exchange_distance(copied, c->x.read_end) > 0;
         unread = new_state == TCP_CLOSE_WAIT && c->x.flags & EXCHANGE_PIPED && c->x.n_marks > 0;
-        asked = c->x.asked;
+        pending = c->x.pending;
         if (!unread) {
-                exchange_ask_none(&c->x, &effect);
+                exchange_request_none(&c->x, &effect);
                 if (c->x.flags & EXCHANGE_UNCERTAIN)
                         exchange_shut(&c->x, &effect);
-                exchange_end(&c->x, 1, c->x.state == EXCHANGE_ASKED, 0, &effect);
+                exchange_end(&c->x, 1, c->x.state == EXCHANGE_PENDING, 0, &effect);
         }
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
@@ -418,7 +418,7 @@ static __attribute__((noinline)) int client_end(struct conn *c, struct qos_unit_
                 return 0;
         window_advance(u, bpf_ktime_get_ns());
         if (missed) {
-                window_count(u, QOS_COUNTER_DROPS, asked);
+                window_count(u, QOS_COUNTER_DROPS, pending);
                 read_check(&c->owner, false);
         } else if (p.target & TARGET_ENTRY && (effect.unanswered || old_state == TCP_SYN_SENT))
                 entry_count(entry_get(u, p.target & TARGET_ENTRY), cell, 1);
@@ -470,7 +470,7 @@ static __attribute__((noinline)) int client_begin_tls(struct __sk_buff *skb, str
  * of them have an unknown latency, unless responses are distinguished. */
 static __attribute__((noinline)) int client_note_requests(struct conn *c, struct qos_unit_map *u,
                                                           __u64 found, __u32 what, __u32 rcv_nxt) {
-        __u32 asked = found >> 32, bundled = found;
+        __u32 pending = found >> 32, bundled = found;
         struct exchange_effect effect = {};
         __u64 now = bpf_ktime_get_ns();
         struct attribution p;
@@ -483,8 +483,8 @@ static __attribute__((noinline)) int client_note_requests(struct conn *c, struct
                              (what & CLIENT_WAITS ? EXCHANGE_WAITS : 0);
         } else
                 c->x.flags &= ~(EXCHANGE_PARSED | EXCHANGE_PIPED | EXCHANGE_WAITS);
-        if (what & CLIENT_PARSED || asked > 0)
-                exchange_ask_more(&c->x, now, asked, &effect);
+        if (what & CLIENT_PARSED || pending > 0)
+                exchange_request_more(&c->x, now, pending, &effect);
         if (what & CLIENT_UNPARSED)
                 exchange_set_unparsed(&c->x, &effect);
         if (what & CLIENT_PIPES) {
@@ -495,7 +495,7 @@ static __attribute__((noinline)) int client_note_requests(struct conn *c, struct
         if (what & CLIENT_H2)
                 c->x.flags |= EXCHANGE_H2;
         if (what & (CLIENT_NOTHING | CLIENT_ENDS)) {
-                exchange_ask_none(&c->x, &effect);
+                exchange_request_none(&c->x, &effect);
                 exchange_shut(&c->x, &effect);
                 c->x.state = EXCHANGE_IDLE;
         }
@@ -525,7 +525,7 @@ static __attribute__((noinline)) int client_count_requests(struct __sk_buff *skb
                                                            struct conn *c, struct qos_unit_map *u,
                                                            __u64 left) {
         bool unread = left & CLIENT_UNREAD, muxed, unparsed = false;
-        __u32 bytes = left, protocol, asked = 0, bundled = 0, pipes = 0, rcv_nxt = 0;
+        __u32 bytes = left, protocol, pending = 0, bundled = 0, pipes = 0, rcv_nxt = 0;
         struct pipeline *t = NULL;
 
         if (!skb || !sk || !c || !u)
@@ -539,7 +539,7 @@ static __attribute__((noinline)) int client_count_requests(struct __sk_buff *skb
                 __u64 first = 0;
                 __u32 n = bytes < sizeof(first) ? bytes : sizeof(first);
 
-                if (!(left & CLIENT_ASKS) || n == 0)
+                if (!(left & CLIENT_REQUESTS) || n == 0)
                         return 0;
                 BPF_BOUND(n, sizeof(first) + 1);
                 if (n == 0 || bpf_skb_load_bytes(skb, skb->len - bytes, &first, n) < 0)
@@ -567,7 +567,7 @@ static __attribute__((noinline)) int client_count_requests(struct __sk_buff *skb
                 if (t)
                         pipeline_begin(t, protocol, 0, 0);
                 unread = false;
-        } else if (t && left & CLIENT_ASKS) {
+        } else if (t && left & CLIENT_REQUESTS) {
                 /* Replication: no responses from now on */
                 if (t->protocol == PROTOCOL_REDIS && t->flags & PIPELINE_TUNNEL)
                         return client_note_requests(c, u, 0, CLIENT_ENDS, 0);
@@ -576,11 +576,11 @@ static __attribute__((noinline)) int client_count_requests(struct __sk_buff *skb
                 unread = false;
 
         if (t) {
-                asked = t->asked;
+                pending = t->pending;
                 t->times.came_at = c->x.read_at;
                 unparsed = client_parse(skb, t, bytes);
-                bundled = t->asked > 1 ? t->asked - (asked > 1 ? asked : 0) : unread;
-                asked = t->asked - asked;
+                bundled = t->pending > 1 ? t->pending - (pending > 1 ? pending : 0) : unread;
+                pending = t->pending - pending;
                 if (unparsed) {
                         /* Else it was another protocol from the beginning */
                         unparsed = c->x.flags & EXCHANGE_PARSED || t->flags & PIPELINE_UNDERSTOOD;
@@ -592,7 +592,7 @@ static __attribute__((noinline)) int client_count_requests(struct __sk_buff *skb
         if (muxed)
                 c->tries = TRIES_MAX; /* the number of its requests is unknown */
         /* Too many to have their own times, or the peer sends events: not distinguished */
-        if (t && t->asked > 1 && t->n_groups < PIPELINE_BATCHES &&
+        if (t && t->pending > 1 && t->n_groups < PIPELINE_BATCHES &&
                         !(t->flags & (PIPELINE_SERVER_PUSH | PIPELINE_TUNNEL))) {
                 struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 
@@ -601,11 +601,11 @@ static __attribute__((noinline)) int client_count_requests(struct __sk_buff *skb
                         rcv_nxt = tp->rcv_nxt;
                 }
         }
-        return client_note_requests(c, u, (__u64) asked << 32 | bundled,
+        return client_note_requests(c, u, (__u64) pending << 32 | bundled,
                                     bytes << CLIENT_BYTES_SHIFT |
                                     (t ? CLIENT_PARSED : 0) | (unparsed || muxed ? CLIENT_UNPARSED : 0) |
                                     (muxed ? CLIENT_H2 : 0) | pipes |
-                                    (t && t->asked == 0 && t->in.state == 0 ? CLIENT_NOTHING : 0) |
+                                    (t && t->pending == 0 && t->in.state == 0 ? CLIENT_NOTHING : 0) |
                                     (t && (t->flags & PIPELINE_SERVER_PUSH ||
                                            (t->n_groups > 0 && pipeline_newest(t)->waits)) ?
                                      CLIENT_WAITS : 0),
@@ -624,9 +624,9 @@ struct client_piece {
         __u32 begun;            /* responses begun so far */
 };
 
-#define ANSWERED_MORE (1U << 31)        /* begins with the rest of the previous response */
-#define ANSWERED_UNSURE (1U << 30)      /* arrival time is no longer known */
-#define ANSWERED_MAX (ANSWERED_UNSURE - 1)
+#define RESPONDED_MORE (1U << 31)       /* begins with the rest of the previous response */
+#define RESPONDED_UNSURE (1U << 30)     /* arrival time is no longer known */
+#define RESPONDED_MAX (RESPONDED_UNSURE - 1)
 
 /* Moves the sample of a growing response from its previous to its current value. */
 __attribute__((noinline, weak)) int client_extend_response(struct qos_unit_map *u,
@@ -671,7 +671,7 @@ static __always_inline void client_record_begin(struct pipeline *t, __u32 target
  * the socket lock. Global, to be verified once. */
 __attribute__((noinline, weak)) __u32 client_record_responses(struct exchange *x, struct qos_unit_map *u,
                                                               struct pipeline *t, __u64 at, __u32 found) {
-        __u32 left = found & ANSWERED_MAX, n = 0, taken;
+        __u32 left = found & RESPONDED_MAX, n = 0, taken;
         struct request_record *record;
 
         if (!x || !u || !t)
@@ -681,7 +681,7 @@ __attribute__((noinline, weak)) __u32 client_record_responses(struct exchange *x
         window_advance(u, record->now);
 
         record->before = x->last_out_at;
-        if (found & ANSWERED_MORE && at > x->last_at) {
+        if (found & RESPONDED_MORE && at > x->last_at) {
                 client_extend_response(u, record, exchange_between(x->first_at, x->last_at),
                                        exchange_between(x->first_at, at));
                 x->last_at = at;
@@ -699,7 +699,7 @@ __attribute__((noinline, weak)) __u32 client_record_responses(struct exchange *x
         x->first_at = record->last_at;
         x->last_at = at;
         x->last_out_at = record->now;
-        if (found & ANSWERED_UNSURE && record->target & TARGET_ENTRY)
+        if (found & RESPONDED_UNSURE && record->target & TARGET_ENTRY)
                 entry_count(entry_get(u, record->target & TARGET_ENTRY), QOS_ENTRY_BUNDLED, n);
         return n;
 }
@@ -744,7 +744,7 @@ static __always_inline int client_response_step(struct bpf_dynptr *data, struct 
                         f->end = n;
                 at = marks->at[mark];
                 if (a->mark == marks->n - 1 && marks->tail_at != at)
-                        found = ANSWERED_UNSURE;
+                        found = RESPONDED_UNSURE;
         }
 
         if (at == 0)
@@ -752,7 +752,7 @@ static __always_inline int client_response_step(struct bpf_dynptr *data, struct 
 
         f->piece.begun = 0;
         if (t->flags & PIPELINE_RESPONDING)
-                found |= ANSWERED_MORE;
+                found |= RESPONDED_MORE;
         if (chunk_skip(f, &t->out)) {
                 n = chunk_advance(f, t, &t->out);
                 BPF_BOUND(n, WINDOW_SIZE + 1);
@@ -764,8 +764,8 @@ static __always_inline int client_response_step(struct bpf_dynptr *data, struct 
         }
         if (f->at == from || f->piece.tunnel)
                 f->piece.lost = 1;
-        if (f->piece.begun > 0 || found & ANSWERED_MORE)
-                a->begun += client_record_responses(x, u, t, at, found | (f->piece.begun & ANSWERED_MAX));
+        if (f->piece.begun > 0 || found & RESPONDED_MORE)
+                a->begun += client_record_responses(x, u, t, at, found | (f->piece.begun & RESPONDED_MAX));
         return f->piece.lost != 0;
 }
 
@@ -808,8 +808,9 @@ static __attribute__((noinline)) int client_read(struct sock *sk, struct conn *c
                 at = attribution_resolve(u, &p);
                 if (at) {
                         client_record_begin(t, p.target);
-                        client_end_requests(c, at, client_record_responses(&c->x, at, t, bpf_ktime_get_ns(),
-                                                                           ANSWERED_UNSURE | ANSWERED_MAX));
+                        client_end_requests(c, at,
+                                            client_record_responses(&c->x, at, t, bpf_ktime_get_ns(),
+                                                                    RESPONDED_UNSURE | RESPONDED_MAX));
                 }
         }
 

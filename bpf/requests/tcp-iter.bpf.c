@@ -303,12 +303,12 @@ static __attribute__((noinline)) int pipeline_intends(struct qos_unit_map *u, co
                                                       const struct conn *c, __u64 now) {
         const struct pipeline_batch *g;
 
-        if (!u || !t || !c || t->n_groups != 1 || t->asked == 0)
+        if (!u || !t || !c || t->n_groups != 1 || t->pending == 0)
                 return 0;
         g = &t->groups[t->head & (PIPELINE_BATCHES - 1)];
         if (g->waits)
-                return t->asked;
-        return t->protocol == PROTOCOL_HTTP1 && t->asked == 1 && t->excluding == 0 && c->x.n_marks == 0 &&
+                return t->pending;
+        return t->protocol == PROTOCOL_HTTP1 && t->pending == 1 && t->excluding == 0 && c->x.n_marks == 0 &&
                 t->in.state == 0 && intent_is_usual(target_intended(u, c->target), g->first_at, now);
 }
 

@@ -274,7 +274,7 @@ static __always_inline struct pipeline* receive_begin_pipeline(struct sock *sk, 
                 c->tries = TRIES_MAX;
                 return NULL;
         }
-        pipeline_begin(t, protocol, copied, c->x.state == EXCHANGE_ANSWERING);
+        pipeline_begin(t, protocol, copied, c->x.state == EXCHANGE_RESPONDING);
 
         bpf_spin_lock(&c->lock);
         c->x.flags |= EXCHANGE_PARSED;
@@ -315,7 +315,7 @@ static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct c
                     bpf_dynptr_read(&first, n, &data, offset, 0) < 0)
                         return 0;
                 /* Behind a request for TLS in another protocol that has no response (MySQL) */
-                if (!t && c->x.state == EXCHANGE_ASKED && !tls_is_greeting(first, n))
+                if (!t && c->x.state == EXCHANGE_PENDING && !tls_is_greeting(first, n))
                         return 0;
                 if (t && t->missed) {
                         if (!pipeline_resumes(t, copied, first, n, unsent))
@@ -329,7 +329,7 @@ static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct c
                 }
                 if (h2_detect(first, n))
                         return receive_h2_begin(sk, c, copied, 0);
-                if (c->tries == 0 && c->x.state == EXCHANGE_ANSWERING) {
+                if (c->tries == 0 && c->x.state == EXCHANGE_RESPONDING) {
                         /* The first request of all was missed: the connection is as one that is older than
                          * the attach */
                         bpf_spin_lock(&c->lock);

@@ -166,7 +166,7 @@ static __always_inline void end_settle(struct conn *c, const struct connection_e
                                        struct exchange_effect *effect) {
         struct pipeline *t = e->t;
         struct h2_conn *h = e->h;
-        __u32 asked;
+        __u32 pending;
 
         if (e->s && t) {
                 /* Open requests are known by the parser. Unread data is mostly close_notify of the client */
@@ -177,13 +177,13 @@ static __always_inline void end_settle(struct conn *c, const struct connection_e
                 exchange_shut(&c->x, effect); /* another program has the lock, or it is HTTP/2 */
         else if (e->s)
                 tls_end(&c->x, &e->s->tls, e->gone, e->unsent, effect);
-        asked = t ? pipeline_outstanding(t) : h ? h->open : c->x.state == EXCHANGE_ASKED;
+        pending = t ? pipeline_outstanding(t) : h ? h->open : c->x.state == EXCHANGE_PENDING;
         /* Unread frames may be no request (GOAWAY) */
-        if ((h && asked == 0) || e->muxed)
+        if ((h && pending == 0) || e->muxed)
                 exchange_shut(&c->x, effect);
         if (t && !e->gone)
                 pipeline_half_close(t, &c->x, e->now, e->unsent, effect);
-        exchange_end(&c->x, e->gone, asked, e->unsent, effect);
+        exchange_end(&c->x, e->gone, pending, e->unsent, effect);
         if (e->s && c->x.flags & EXCHANGE_TLS && (e->gone || e->unsent == 0))
                 tls_fail(&e->s->tls, effect);
         if (t && effect->unanswered) {

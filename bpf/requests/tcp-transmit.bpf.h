@@ -47,10 +47,10 @@ static __attribute__((noinline)) __u64 transmit_leave_out(struct pipeline *t, st
                 window_count(u, QOS_COUNTER_UNPARSED, 1);
         t->not_understood |= PIPELINE_RESPONSES;
         record_unparsed(u, d->attribution.target, f->at < d->bytes ? d->bytes - f->at : 0);
-        if (!d->complete || t->asked <= f->piece.begun)
+        if (!d->complete || t->pending <= f->piece.begun)
                 return 0;
         record_count(u, d->attribution.target, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS,
-                     t->asked - f->piece.begun);
+                     t->pending - f->piece.begun);
         return TRANSMIT_LEAVES_OUT;
 }
 
@@ -130,7 +130,7 @@ __attribute__((noinline, weak)) __u64 transmit_parse(struct __sk_buff *skb, stru
                                                        const struct transmit *d) {
         struct chunk_source source = { .skb = skb };
         struct chunk *f;
-        __u64 answers;
+        __u64 responses;
 
         if (!skb || !t || !u || !d)
                 return 0;
@@ -147,31 +147,31 @@ __attribute__((noinline, weak)) __u64 transmit_parse(struct __sk_buff *skb, stru
         }
         if (pipeline_has_lost_sync(t, &f->piece, d->first))
                 return TRANSMIT_LOST_SYNC;
-        answers = pipeline_responses(t, &f->piece, d->complete);
+        responses = pipeline_responses(t, &f->piece, d->complete);
 
         if (f->piece.lost)
-                answers |= transmit_leave_out(t, u, d, f);
+                responses |= transmit_leave_out(t, u, d, f);
         if (f->piece.tunnel == 2)
-                answers |= TRANSMIT_UPGRADE | (__u64) f->at << TRANSMIT_TAKEN_SHIFT;
+                responses |= TRANSMIT_UPGRADE | (__u64) f->at << TRANSMIT_TAKEN_SHIFT;
         else if (f->piece.tunnel)
-                answers |= TRANSMIT_TUNNEL;
+                responses |= TRANSMIT_TUNNEL;
         if (f->piece.failed > 0)
-                answers |= TRANSMIT_FAILED;
+                responses |= TRANSMIT_FAILED;
         if (d->attribution.target & TARGET_ONLY)
-                return answers;
+                return responses;
         if (f->piece.streams > 0)
                 window_count(u, QOS_COUNTER_STREAMS, f->piece.streams);
         if (f->piece.status4xx > 0)
                 window_count(u, QOS_COUNTER_STATUS_4XX, f->piece.status4xx);
         if (f->piece.failed > 0)
                 window_count(u, failure_counter(t->protocol), f->piece.failed);
-        return answers;
+        return responses;
 }
 
 /* Arrival of the last request of a batch. */
 struct first {
         __u64 at;
-        __u64 booked;           /* 0: none of them is in a distribution */
+        __u64 recorded;         /* 0: none of them is in a distribution */
 };
 
 /* What sets off a response that the current thread sends now, to a request read at that time. */
@@ -180,7 +180,7 @@ __attribute__((noinline, weak)) int transmit_get_intent(__u64 read_at, __u64 now
         struct pending_responses *a;
         __u32 zero = 0;
 
-        a = bpf_map_lookup_elem(&answers, &zero);
+        a = bpf_map_lookup_elem(&responses, &zero);
         if (!a)
                 return INTENT_NONE;
         if (a->watched && intent_is_parked(&a->park, read_at, now))
@@ -222,7 +222,7 @@ static __attribute__((noinline)) int transmit_record_intended(struct qos_unit_ma
 /* Responses begin to the oldest requests of a batch, at most "answers". Returns their number. Global, as its
  * loop would otherwise multiply for the verifier. */
 __attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, struct qos_unit_map *u,
-                                                            struct transmit *d, __u32 answers,
+                                                            struct transmit *d, __u32 responses,
                                                            struct first *ret) {
         struct pipeline_batch group;
         struct request_record *record;
@@ -231,8 +231,8 @@ __attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, 
         if (!t || !u || !d || !ret)
                 return 0;
         record = &d->record;
-        ret->booked = 0;
-        taken = n = pipeline_complete(t, answers, &group);
+        ret->recorded = 0;
+        taken = n = pipeline_complete(t, responses, &group);
         if (n == 0)
                 return 0;
 
@@ -266,7 +266,7 @@ __attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, 
         if (!(t->flags & PIPELINE_EXCLUDED))
                 t->flags |= PIPELINE_RESPONDED;
         ret->at = group.first_at;
-        ret->booked = 1;
+        ret->recorded = 1;
         return taken;
 }
 
@@ -290,7 +290,7 @@ static __attribute__((noinline)) int transmit_record_more(struct conn *c, struct
 static __attribute__((noinline)) int transmit_record(struct pipeline *t, struct conn *c,
                                                      struct qos_unit_map *u, struct transmit *d,
                                                     __u64 parsed) {
-        __u32 n, answers = parsed;
+        __u32 n, responses = parsed;
         struct exchange_effect effect = {};
         struct first first = {};
         struct attribution p;
@@ -301,12 +301,12 @@ static __attribute__((noinline)) int transmit_record(struct pipeline *t, struct 
         if (parsed & TRANSMIT_MORE)
                 transmit_record_more(c, u, d);
 
-        while (answers > 0 && can_loop) {
-                n = transmit_record_batch(t, u, d, answers, &first);
+        while (responses > 0 && can_loop) {
+                n = transmit_record_batch(t, u, d, responses, &first);
                 if (n == 0)
                         break;
-                answers -= n;
-                if (first.booked) {
+                responses -= n;
+                if (first.recorded) {
                         c->x.first_at = first.at;
                         c->x.first_out_at = c->x.last_out_at = d->now;
                 }

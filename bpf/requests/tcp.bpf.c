@@ -71,7 +71,7 @@ static __attribute__((noinline)) int server_read(struct sock *sk, struct conn *c
         struct tls_conn *tls;
         struct tls *s = NULL;
         struct attribution p;
-        bool asks;
+        bool has_request;
         __u64 now;
 
         if (!sk || !c || !u)
@@ -92,7 +92,7 @@ static __attribute__((noinline)) int server_read(struct sock *sk, struct conn *c
                 h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
 
         bpf_spin_lock(&c->lock);
-        asks = !s || s->asks;
+        has_request = !s || s->has_request;
         if (c->x.flags & EXCHANGE_READ_KNOWN && exchange_distance(copied, c->x.read_end) <= 0)
                 read_again(&c->x, t, now, copied);
         else
@@ -101,10 +101,10 @@ static __attribute__((noinline)) int server_read(struct sock *sk, struct conn *c
                 o->read_end = copied;
                 o->untimed = 0;
         }
-        if (o && asks) {
+        if (o && has_request) {
                 o->came_first_at = c->x.first_at;
                 o->came_last_at = c->x.last_at;
-                o->asked = c->x.open_at != 0;
+                o->pending = c->x.open_at != 0;
         }
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
@@ -279,7 +279,7 @@ __attribute__((noinline, weak)) int transmit_get_cause(__u64 read_at, __u64 now)
         struct intent_run run;
         __u32 zero = 0;
 
-        a = bpf_map_lookup_elem(&answers, &zero);
+        a = bpf_map_lookup_elem(&responses, &zero);
         if (!a)
                 return INTENT_OWN;
         task_get_run(bpf_get_current_task_btf(), now, &run);
@@ -441,7 +441,7 @@ static __always_inline int packet_transmit(struct __sk_buff *skb, struct overhea
         if (!c->counted && c->x.flags & EXCHANGE_FRESH && sk->state == TCP_ESTABLISHED)
                 established_missed(c, u);
         if (!(c->x.flags & (EXCHANGE_PARSED | EXCHANGE_TLS | EXCHANGE_H2)) && c->x.flags & EXCHANGE_FRESH &&
-            c->x.state == EXCHANGE_ASKED && c->tries < TRIES_MAX)
+            c->x.state == EXCHANGE_PENDING && c->tries < TRIES_MAX)
                 tls_receive_unseen(skb, (struct sock*) sk, c, (__u64) segment.offset << 32 | copied,
                                    &effect);
 

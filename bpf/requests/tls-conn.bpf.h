@@ -113,14 +113,15 @@ static __attribute__((noinline)) int tls_receive(struct sock *sk, struct conn *c
         tls_plaintext_reset(sk, s);
         s->left_bytes = 0;
         s->tls.in = s->tls.out = fresh;
-        s->tls.asks = s->tls.out_lost = s->tls.tries = s->tls.missed = s->tls.failed = s->tls.early = 0;
+        s->tls.has_request = s->tls.out_lost = s->tls.tries = 0;
+        s->tls.missed = s->tls.failed = s->tls.early = 0;
         s->tls.in_pos = copied;
         s->tls.greeted = type == TLS_HANDSHAKE && s->tls.phase != TLS_ESTABLISHED ? TLS_GREETED_CLIENT : 0;
         if (type == TLS_APPLICATION)
                 s->tls.phase = TLS_ESTABLISHED; /* it is older than the attach */
 
         bpf_spin_lock(&c->lock);
-        if (c->x.state == EXCHANGE_ASKED)
+        if (c->x.state == EXCHANGE_PENDING)
                 c->x.state = EXCHANGE_IDLE;
         c->x.flags |= EXCHANGE_TLS;
         bpf_spin_unlock(&c->lock);
@@ -230,7 +231,7 @@ static __attribute__((noinline)) int tls_receive_plaintext(struct sk_buff *skb, 
 
                 BPF_BOUND(n, sizeof(first) + 1);
                 if (n == 0 || bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0 ||
-                    bpf_dynptr_read(&first, n, &data, f.offset, 0) < 0 || c->x.state == EXCHANGE_ASKED ||
+                    bpf_dynptr_read(&first, n, &data, f.offset, 0) < 0 || c->x.state == EXCHANGE_PENDING ||
                     !tls_resumes(tls, copied, first, n, unsent))
                         return 0;
         }
@@ -253,7 +254,7 @@ static __attribute__((noinline)) int tls_receive_plaintext(struct sk_buff *skb, 
         }
 
         if (f.seen & TLS_STEP_APPLICATION)
-                tls->asks = 1;
+                tls->has_request = 1;
         if (f.seen & TLS_STEP_LOST) {
                 tls->certain = 0;
                 tls->in_pos = copied + f.end;
@@ -396,7 +397,7 @@ static __attribute__((noinline)) int tls_plaintext_bind(struct sock *sk, struct 
         if (o && o->sock == (__u64) (long) sk) {
                 if (tls_plaintext_key_equal(&s->key, &call->key) && tls_plaintext_holds(o, sk, c)) {
                         /* Some read a record in two parts: the second one must not clear the flag */
-                        o->begins |= c->x.state != EXCHANGE_ASKED;
+                        o->begins |= c->x.state != EXCHANGE_PENDING;
                         return 0;
                 }
                 if (!tls_plaintext_abandon(c, u, s, o))
@@ -417,7 +418,7 @@ static __attribute__((noinline)) int tls_plaintext_bind(struct sock *sk, struct 
         o->sock = (__u64) (long) sk;
         o->generation = owner.generation;
         o->tries = s->tls.tries;
-        o->begins = c->x.state != EXCHANGE_ASKED;
+        o->begins = c->x.state != EXCHANGE_PENDING;
         o->late = s->tls.phase == TLS_ESTABLISHED;
         o->key = call->key;
         s->key = call->key;
@@ -435,9 +436,9 @@ static __always_inline void tls_plaintext_commit(struct exchange *x, struct exch
 
 /* Ends the correction for a request that was counted before the connection was known to be HTTP/2. */
 static __attribute__((noinline)) int tls_plaintext_h2_commit(struct tls_plaintext *o) {
-        if (!o || !o->asked)
+        if (!o || !o->pending)
                 return 0;
-        o->asked = 0;
+        o->pending = 0;
         return tls_plaintext_h2_count(bpf_map_lookup_elem(&plaintext_h2, &o->key), 1);
 }
 
@@ -466,7 +467,7 @@ static __attribute__((noinline)) int tls_plaintext_reads(struct conn *c, struct 
         exchange_take(&c->x, copied, &first_at, &last_at);
         if (untimed && alone && !muxed)
                 pipeline_push_time(&o->pipeline, first_at, last_at);
-        else if (t->asks && !(c->x.flags & EXCHANGE_DONE) && !untimed) {
+        else if (t->has_request && !(c->x.flags & EXCHANGE_DONE) && !untimed) {
                 if (!o->unread)
                         o->came_first_at = first_at;
                 o->came_last_at = last_at;
@@ -474,14 +475,14 @@ static __attribute__((noinline)) int tls_plaintext_reads(struct conn *c, struct 
         }
         if (muxed)
                 tls_plaintext_commit(&c->x, &effect);
-        else if (t->asks && !untimed && !(c->x.flags & EXCHANGE_DONE))
+        else if (t->has_request && !untimed && !(c->x.flags & EXCHANGE_DONE))
                 exchange_open(&c->x, c->x.open_at ?: first_at ?: now, &effect);
-        else if ((!t->asks || untimed) && alone && !o->unread)
+        else if ((!t->has_request || untimed) && alone && !o->unread)
                 pipeline_commit(&o->pipeline, &c->x, now, unsent == 0, &effect);
         if (!muxed)
-                o->asked = c->x.open_at != 0;
+                o->pending = c->x.open_at != 0;
         bpf_spin_unlock(&c->lock);
-        t->asks = 0;
+        t->has_request = 0;
         if (alone)
                 tls_plaintext_unlock(o);
 
@@ -563,7 +564,7 @@ static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct 
         if (refused) {
                 tls->greeted = 0;
                 c->x.flags &= ~EXCHANGE_TLS;
-                c->x.state = EXCHANGE_ASKED;
+                c->x.state = EXCHANGE_PENDING;
                 c->x.first_at = c->x.last_at = 0; /* those of ClientHello are not retained */
         }
         /* The number of HTTP/2 requests in these records is unknown */
@@ -575,7 +576,7 @@ static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct 
         bpf_spin_unlock(&c->lock);
 
         if (effect->begun || effect->overlap)
-                s->tls.farewell = s->tls.asked = 0;
+                s->tls.farewell = s->tls.pending = 0;
         return 0;
 }
 
@@ -607,9 +608,9 @@ __attribute__((noinline, weak)) __u64 tls_plaintext_take(struct tls_plaintext *o
                     !(d->attribution.target & TARGET_ONLY))
                         window_count(u, QOS_COUNTER_UNPARSED, 1);
                 o->pipeline.not_understood |= PIPELINE_RESPONSES;
-                if (o->pipeline.asked > (__u32) parsed) {
+                if (o->pipeline.pending > (__u32) parsed) {
                         record_count(u, d->attribution.target, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS,
-                                     o->pipeline.asked - (__u32) parsed);
+                                     o->pipeline.pending - (__u32) parsed);
                         parsed |= TRANSMIT_LEAVES_OUT;
                 }
                 record_unparsed(u, d->attribution.target, d->bytes);

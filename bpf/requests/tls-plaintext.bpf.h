@@ -52,7 +52,7 @@ struct tls_plaintext {
         __u8 tries;             /* failed attempts to detect the protocol */
         __u8 strays;            /* times that data was sent without a write seen */
         __u8 late;              /* earlier data was not seen */
-        __u8 asked;             /* a request of the socket is in flight */
+        __u8 requested;         /* a request of the socket is in flight */
         __u8 delivered;         /* the library has returned data from the client */
         __u8 untimed;           /* it has returned data before the read was seen: came_first_at and
                                  * came_last_at are those of earlier data */

@@ -65,7 +65,7 @@ int units_find_udp(struct bpf_iter__task_file *ctx) {
                         if (!owner_is_superseded(&known, &owner))
                                 return 0;
                         /* With its outstanding requests. The next response looks its endpoint up */
-                        c->answers = 0;
+                        c->responses = 0;
                         c->target = 0;
                         c->previous = known;
                         c->owner = owner;
@@ -93,7 +93,7 @@ static __always_inline int udp_retarget(struct sock *sk) {
         struct qos_unit_map *u;
 
         c = bpf_sk_storage_get(&udp_sockets, sk, 0, 0);
-        if (!c || !c->answers)
+        if (!c || !c->responses)
                 return 0;
         owner = c->owner;
         u = unit_get(&owner);
@@ -165,6 +165,6 @@ SEC("syscall")
 int requests_udp_expire(void *ctx) {
         __u64 now = bpf_ktime_get_ns();
 
-        bpf_for_each_map_elem(&udp_asked, udp_sweep_step, &now, 0);
+        bpf_for_each_map_elem(&udp_pending, udp_sweep_step, &now, 0);
         return 0;
 }

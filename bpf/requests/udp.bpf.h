@@ -32,11 +32,11 @@ enum udp_kind {
 
 /* DNS queries of all units without response, kept for UDP_WAIT_NSEC. 192 bytes each; more are in the drops
  * of the unit. */
-#define UDP_ASKED 8192
+#define UDP_PENDING 8192
 
 /* Number of peers to which a socket may send the same query at a time: musl queries all servers that
  * resolv.conf may list. */
-#define UDP_ASKED_PEERS 3
+#define UDP_PENDING_PEERS 3
 
 /* Interval of scans for timeouts: some 100 us for all queries. */
 #define UDP_SWEEP_NSEC 1000000000ULL
@@ -51,8 +51,8 @@ struct udp_socket {
         __u32 unanswered;       /* peers noted since the last response */
         __u16 kind;             /* enum udp_kind */
         __u8 found;             /* 1: older than the attach: may respond to unseen requests */
-        __u8 answers;           /* 1: has sent a response, so requests are in flight */
-        __u8 asks_dns;          /* 1: has sent DNS queries and got a response */
+        __u8 responses;         /* 1: has sent a response, so requests are in flight */
+        __u8 queries_dns;       /* 1: has sent DNS queries and got a response */
         __u8 target;             /* TARGET_ENTRY, TARGET_ONLY */
         __u8 _padding[2];
 };
@@ -73,7 +73,7 @@ struct udp_exchange {
                                  * responded to */
         __u64 last_at;          /* arrival of the newest one */
         __u64 out_at;           /* last datagram of a response sent */
-        __u64 asked_at;         /* last request of the unit to this peer */
+        __u64 requested_at;     /* last request of the unit to this peer */
         __u32 open;             /* outstanding requests */
         __u32 bytes;            /* bytes of these */
         __u32 seen;             /* 1: counted as in flight */
@@ -82,22 +82,22 @@ struct udp_exchange {
 
 /* Without the peer's address: with NAT (containers), a response comes from another address than the query
  * was sent to, unless the socket is connected. */
-struct udp_asked_key {
+struct udp_pending_key {
         __u64 cookie;           /* of the socket */
         __u64 id;
 };
 
-struct udp_question {
+struct udp_query {
         __u64 at;               /* time sent; 0: none */
         struct qos_owner owner;
         __u32 who;              /* hash of the peer's address */
         __u32 target;            /* target of the peer, as in struct conn */
 };
 
-struct udp_asked {
+struct udp_pending {
         struct bpf_spin_lock lock;
         __u32 dead;             /* 1: being deleted */
-        struct udp_question to[UDP_ASKED_PEERS];
+        struct udp_query to[UDP_PENDING_PEERS];
 };
 
 BPF_STORAGE_MAP(udp_sockets, SK, struct udp_socket) __weak;
@@ -112,15 +112,15 @@ struct {
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(map_flags, BPF_F_NO_PREALLOC);
-        __uint(max_entries, UDP_ASKED);
-        __type(key, struct udp_asked_key);
-        __type(value, struct udp_asked);
-} udp_asked SEC(".maps") __weak;
+        __uint(max_entries, UDP_PENDING);
+        __type(key, struct udp_pending_key);
+        __type(value, struct udp_pending);
+} udp_pending SEC(".maps") __weak;
 
 struct udp_sweep {
         __u64 at;               /* time of the last scan */
         /* initial value, too large for the stack */
-        __u64 fresh[sizeof(struct udp_asked) / sizeof(__u64)];
+        __u64 fresh[sizeof(struct udp_pending) / sizeof(__u64)];
 };
 
 BPF_ARRAY_MAP(udp_swept, ARRAY, 1, struct udp_sweep) __weak;
@@ -137,9 +137,9 @@ static __always_inline void udp_adopt(struct udp_socket *c, const struct qos_own
         c->unseen = unseen;
         c->unanswered = 0;
         c->found = found;
-        c->answers = 0;
+        c->responses = 0;
         if (!owner_equal(&c->owner, owner))
-                c->asks_dns = 0; /* otherwise it has sent queries before it was found */
+                c->queries_dns = 0; /* otherwise it has sent queries before it was found */
         c->target = 0;
         c->owner = c->previous = *owner;
         c->kind = UDP_SERVER;
@@ -255,7 +255,7 @@ __attribute__((noinline, weak)) int udp_give_up(const struct qos_owner *owner, _
 }
 
 /* Times out queries of this ID. */
-static __always_inline int udp_expire(struct udp_asked *x, const struct udp_asked_key *key, __u64 now) {
+static __always_inline int udp_expire(struct udp_pending *x, const struct udp_pending_key *key, __u64 now) {
         struct qos_owner owner = {};
         bool dead = false;
         __u32 target = 0;
@@ -263,7 +263,7 @@ static __always_inline int udp_expire(struct udp_asked *x, const struct udp_aske
 
         if (!x || !key)
                 return 0;
-        for (int i = 0; i < UDP_ASKED_PEERS; i++) {
+        for (int i = 0; i < UDP_PENDING_PEERS; i++) {
                 bpf_spin_lock(&x->lock);
                 old = x->to[i].at;
                 if (old != 0 && (__s64) (now - old) >= (__s64) UDP_WAIT_NSEC) {
@@ -280,11 +280,11 @@ static __always_inline int udp_expire(struct udp_asked *x, const struct udp_aske
         }
         /* Marked by this program only: nothing is added in between */
         if (dead)
-                bpf_map_delete_elem(&udp_asked, key);
+                bpf_map_delete_elem(&udp_pending, key);
         return 0;
 }
 
-static long udp_sweep_step(struct bpf_map *map, const struct udp_asked_key *key, struct udp_asked *x,
+static long udp_sweep_step(struct bpf_map *map, const struct udp_pending_key *key, struct udp_pending *x,
                            __u64 *now) {
         udp_expire(x, key, *now);
         return 0;
@@ -303,7 +303,7 @@ __attribute__((noinline, weak)) int udp_sweep(void) {
         if ((__s64) (now - old) < (__s64) UDP_SWEEP_NSEC ||
             __sync_val_compare_and_swap(&s->at, old, now) != old)
                 return 0;
-        bpf_for_each_map_elem(&udp_asked, udp_sweep_step, &now, 0);
+        bpf_for_each_map_elem(&udp_pending, udp_sweep_step, &now, 0);
         return 0;
 }
 
@@ -354,12 +354,12 @@ static __always_inline bool udp_is_for_all(const struct udp_peer *p) {
 /* A DNS query of the unit is sent. This and the next function are global like udp_parse(). */
 __attribute__((noinline, weak)) int udp_send_query(struct __sk_buff *skb) {
         __u64 now = bpf_ktime_get_ns();
-        struct udp_question q = { .at = now };
+        struct udp_query q = { .at = now };
         struct udp_datagram d = {};
         struct qos_address a = {};
-        struct udp_asked_key key = {};
+        struct udp_pending_key key = {};
         struct qos_owner before = {};
-        struct udp_asked *x;
+        struct udp_pending *x;
         struct udp_socket *c;
         struct bpf_sock *sk;
         struct qos_unit_map *u;
@@ -393,26 +393,26 @@ __attribute__((noinline, weak)) int udp_send_query(struct __sk_buff *skb) {
         key.cookie = c->cookie;
         key.id = d.peer.id;
         window_advance(u, now);
-        x = bpf_map_lookup_elem(&udp_asked, &key);
+        x = bpf_map_lookup_elem(&udp_pending, &key);
         if (!x) {
-                bpf_map_update_elem(&udp_asked, &key, sweep->fresh, BPF_NOEXIST);
-                x = bpf_map_lookup_elem(&udp_asked, &key);
+                bpf_map_update_elem(&udp_pending, &key, sweep->fresh, BPF_NOEXIST);
+                x = bpf_map_lookup_elem(&udp_pending, &key);
         }
         if (!x) {
-                element_lost(QOS_STATISTIC_LOST_UDP_ASKED, &c->owner);
+                element_lost(QOS_STATISTIC_LOST_UDP_PENDING, &c->owner);
                 return 0;
         }
         {
                 bpf_spin_lock(&x->lock);
                 /* Retry: the response to the first one is not waited for any longer */
-                for (int i = 0; i < UDP_ASKED_PEERS; i++)
+                for (int i = 0; i < UDP_PENDING_PEERS; i++)
                         if (!placed && !x->dead && x->to[i].at != 0 && x->to[i].who == q.who) {
                                 before = x->to[i].owner;
                                 target = x->to[i].target;
                                 x->to[i] = q;
                                 placed = true;
                         }
-                for (int i = 0; i < UDP_ASKED_PEERS; i++)
+                for (int i = 0; i < UDP_PENDING_PEERS; i++)
                         if (!placed && !x->dead && x->to[i].at == 0) {
                                 x->to[i] = q;
                                 placed = true;
@@ -435,11 +435,11 @@ __attribute__((noinline, weak)) int udp_send_query(struct __sk_buff *skb) {
 __attribute__((noinline, weak)) int udp_receive_response(struct __sk_buff *skb, const struct udp_datagram *d,
                                                          __u64 now) {
         struct request_record record = { .now = now, .n = 1 };
-        struct udp_asked_key key = {};
+        struct udp_pending_key key = {};
         struct qos_address a = {};
-        struct udp_question q = {};
+        struct udp_query q = {};
         struct udp_socket *c;
-        struct udp_asked *x;
+        struct udp_pending *x;
         struct bpf_sock *sk;
         struct qos_unit_map *u;
         __u32 who, n = 0;
@@ -459,23 +459,23 @@ __attribute__((noinline, weak)) int udp_receive_response(struct __sk_buff *skb, 
                 return 0;
         key.cookie = c->cookie;
         key.id = d->peer.id;
-        x = bpf_map_lookup_elem(&udp_asked, &key);
+        x = bpf_map_lookup_elem(&udp_pending, &key);
         if (!x)
                 return 0;
         udp_find_peer(sk, d, &a);
         who = udp_hash_peer(&a);
 
         bpf_spin_lock(&x->lock);
-        for (int i = 0; i < UDP_ASKED_PEERS; i++)
+        for (int i = 0; i < UDP_PENDING_PEERS; i++)
                 if (x->to[i].at != 0 && x->to[i].who == who) {
                         q = x->to[i];
                         x->to[i].at = 0;
                 }
         /* From an unknown address: with a single query, it was translated */
         if (q.at == 0) {
-                for (int i = 0; i < UDP_ASKED_PEERS; i++)
+                for (int i = 0; i < UDP_PENDING_PEERS; i++)
                         n += x->to[i].at != 0;
-                for (int i = 0; i < UDP_ASKED_PEERS; i++)
+                for (int i = 0; i < UDP_PENDING_PEERS; i++)
                         if (n == 1 && x->to[i].at != 0) {
                                 q = x->to[i];
                                 x->to[i].at = 0;
@@ -485,7 +485,7 @@ __attribute__((noinline, weak)) int udp_receive_response(struct __sk_buff *skb, 
                 dead = x->dead = 1;
         bpf_spin_unlock(&x->lock);
         if (dead)
-                bpf_map_delete_elem(&udp_asked, &key);
+                bpf_map_delete_elem(&udp_pending, &key);
         if (q.at == 0)
                 return 0;
 
@@ -550,14 +550,14 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
                 return 0;
         }
         now = bpf_ktime_get_ns();
-        if (d.kind == DATAGRAM_DNS_ANSWER && c->asks_dns)
+        if (d.kind == DATAGRAM_DNS_RESPONSE && c->queries_dns)
                 return udp_receive_response(skb, &d, now);
         if (c->kind == UDP_OTHER)
                 return udp_unparsed(c, u, d.length, now, false);
         if (d.kind == DATAGRAM_QUIC || c->kind == UDP_CLIENT)
                 return 0;
 
-        udp_key(&d, d.kind == DATAGRAM_DNS_QUESTION);
+        udp_key(&d, d.kind == DATAGRAM_DNS_QUERY);
         x = udp_find(&d, c);
         if (!x) {
                 struct udp_exchange fresh = {
@@ -566,7 +566,7 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
                         .last_at = now,
                         .open = 1,
                         .bytes = d.length,
-                        .seen = c->answers,
+                        .seen = c->responses,
                         .target = c->target,
                 };
 
@@ -578,7 +578,7 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
                 return 0;
         }
 
-        if (x->asked_at != 0 && (__s64) (now - x->asked_at) < (__s64) UDP_WAIT_NSEC)
+        if (x->requested_at != 0 && (__s64) (now - x->requested_at) < (__s64) UDP_WAIT_NSEC)
                 return 0; /* a response to the unit */
         if ((__s64) (now - x->last_at) >= (__s64) UDP_WAIT_NSEC)
                 x->open = 0; /* timed out */
@@ -587,7 +587,7 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
                 x->bytes = 0;
         }
         x->last_at = now;
-        x->seen = c->answers;
+        x->seen = c->responses;
         x->target = c->target;
         __sync_fetch_and_add(&x->bytes, d.length);
         return 0;
@@ -661,10 +661,10 @@ __attribute__((noinline, weak)) int udp_record_more(const struct udp_socket *c, 
 /* The socket has sent a response. */
 static __always_inline void udp_mark_responded(struct bpf_sock *sk, struct udp_socket *c,
                                                struct qos_unit_map *u) {
-        if (c->answers)
+        if (c->responses)
                 return;
         c->target = udp_find_target(sk, c, u);
-        c->answers = 1;
+        c->responses = 1;
 }
 
 /* Adds an unknown peer: a client with a response sent at out_at; or, if that is 0, a peer that the unit has
@@ -678,7 +678,7 @@ __attribute__((noinline, weak)) int udp_note(const struct udp_datagram *d, const
         fresh.owner = c->owner;
         fresh.first_at = fresh.last_at = first_at;
         fresh.out_at = out_at;
-        fresh.asked_at = out_at == 0 ? first_at : 0;
+        fresh.requested_at = out_at == 0 ? first_at : 0;
         fresh.target = c->target;
         if (bpf_map_update_elem(&udp_peers, &d->peer, &fresh, BPF_ANY) < 0)
                 element_lost(QOS_STATISTIC_LOST_UDP_PEERS, &c->owner);
@@ -712,7 +712,7 @@ static __attribute__((noinline)) int udp_client_transmit(struct __sk_buff *skb, 
         if (!u)
                 return 0;
         overhead_begin(overhead, &owner, u);
-        if (!udp_parse(skb, false, 0, &d) || d.kind != DATAGRAM_DNS_QUESTION)
+        if (!udp_parse(skb, false, 0, &d) || d.kind != DATAGRAM_DNS_QUERY)
                 return 0;
         if (!c) {
                 c = bpf_sk_storage_get(&udp_sockets, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -724,7 +724,7 @@ static __attribute__((noinline)) int udp_client_transmit(struct __sk_buff *skb, 
         if (c->kind != UDP_CLIENT || !owner_equal(&c->owner, &owner)) {
                 c->cookie = bpf_get_socket_cookie(skb);
                 c->owner = owner;
-                c->asks_dns = 1;
+                c->queries_dns = 1;
                 c->kind = UDP_CLIENT;
         }
         return 1;
@@ -756,7 +756,7 @@ static __attribute__((noinline)) int udp_server_transmit(struct __sk_buff *skb, 
 
         window_advance(u, now);
 
-        if (d.kind == DATAGRAM_DNS_ANSWER) {
+        if (d.kind == DATAGRAM_DNS_RESPONSE) {
                 udp_key(&d, true);
                 x = udp_find(&d, c);
         }
@@ -790,20 +790,20 @@ static __attribute__((noinline)) int udp_server_transmit(struct __sk_buff *skb, 
                 return 0;
         }
 
-        if (c->unseen > 0 && d.kind != DATAGRAM_DNS_QUESTION) {
+        if (c->unseen > 0 && d.kind != DATAGRAM_DNS_QUERY) {
                 /* It was in the queue before the socket was found */
                 c->unseen--;
                 udp_mark_responded(sk, c, u);
                 udp_record(c, u, now, c->learned_at, d.length);
-                if (d.kind != DATAGRAM_DNS_ANSWER)
+                if (d.kind != DATAGRAM_DNS_RESPONSE)
                         udp_note(&d, c, u, c->learned_at, now);
                 return 0;
         }
 
-        if (d.kind == DATAGRAM_DNS_ANSWER)
+        if (d.kind == DATAGRAM_DNS_RESPONSE)
                 return 0; /* multicast, or a repeated one */
-        if (d.kind == DATAGRAM_DNS_QUESTION) {
-                c->asks_dns = 1;
+        if (d.kind == DATAGRAM_DNS_QUERY) {
+                c->queries_dns = 1;
                 return 1;
         }
         if (c->found && now - c->learned_at < UDP_WAIT_NSEC)

@@ -30,7 +30,7 @@ struct unix_name {
         struct qos_owner owner;
         __u32 found;
         __u32 target;
-        __u32 answered;         /* 1: it has sent a response; only used if it shares its entry */
+        __u32 responded;        /* 1: it has sent a response; only used if it shares its entry */
         __u32 _padding;
 };
 
@@ -95,7 +95,7 @@ static __attribute__((noinline)) int unix_has_responded(struct sock *sk, struct 
                 key = (__u64) us->addr;
                 name = bpf_map_lookup_elem(&unix_names, &key);
                 if (name)
-                        return name->answered;
+                        return name->responded;
         }
         return target_has_responded(u, target);
 }
@@ -111,7 +111,7 @@ static __attribute__((noinline)) int unix_mark_responded(struct sock *sk) {
         key = (__u64) us->addr;
         name = bpf_map_lookup_elem(&unix_names, &key);
         if (name)
-                name->answered = 1;
+                name->responded = 1;
         return 0;
 }
 
@@ -189,7 +189,7 @@ static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_co
 
 /* Whether the client has read the response to its request before the run for its queueing. */
 static __always_inline bool unix_is_unrecorded(const struct unix_conn *c) {
-        return c->x.state == EXCHANGE_ASKED && c->kept_at != 0 && c->kept_at >= c->x.read_at;
+        return c->x.state == EXCHANGE_PENDING && c->kept_at != 0 && c->kept_at >= c->x.read_at;
 }
 
 /* The response was recorded: clears its mark at the socket of the client. */
@@ -202,7 +202,7 @@ static __attribute__((noinline)) int unix_forget(struct sock *client, struct uni
         if (!kept)
                 return 0;
         bpf_spin_lock(&c->lock);
-        if (c->x.state != EXCHANGE_ASKED) {
+        if (c->x.state != EXCHANGE_PENDING) {
                 kept->owner.generation = 0;
                 c->kept_at = 0;
         }
@@ -261,7 +261,7 @@ static __attribute__((noinline)) int unix_send_datagram(struct sock *sk, struct 
 
         now = bpf_ktime_get_ns();
         bpf_spin_lock(&c->lock);
-        if (c->x.state == EXCHANGE_ASKED && now - c->x.read_at >= UNIX_WAIT_NSEC)
+        if (c->x.state == EXCHANGE_PENDING && now - c->x.read_at >= UNIX_WAIT_NSEC)
                 c->x.state = EXCHANGE_IDLE; /* its response is not expected any more */
         bytes = c->x.in_end - c->x.read_end;
         c->x.read_end = c->x.in_end;
@@ -308,21 +308,21 @@ static __attribute__((noinline)) int unix_client_send(struct sock *asker, struct
         overhead_begin(overhead, &c->owner, u);
         waiting = asker->sk_receive_queue.qlen;
         queued = sk->sk_receive_queue.qlen;
-        if (c->x.state == EXCHANGE_ASKED)
+        if (c->x.state == EXCHANGE_PENDING)
                 length = unix_newest_length(sk);
         record.now = bpf_ktime_get_ns();
 
         bpf_spin_lock(&c->lock);
         c->x.flags &= ~EXCHANGE_FAREWELL;
-        c->heard_out = c->x.state == EXCHANGE_ASKED && c->heard_out < 0xffff ? c->heard_out + 1 : 1;
+        c->heard_out = c->x.state == EXCHANGE_PENDING && c->heard_out < 0xffff ? c->heard_out + 1 : 1;
         exchange_note_part(&c->x, record.now, c->x.read_at, length, queued <= 1);
-        if (c->x.state == EXCHANGE_ASKED && queued <= 1)
-                exchange_ask_again(&c->x, record.now, &effect); /* earlier data has been read */
-        else if (c->x.state == EXCHANGE_ASKED || waiting == 0)
-                exchange_ask(&c->x, record.now, &effect);
+        if (c->x.state == EXCHANGE_PENDING && queued <= 1)
+                exchange_request_again(&c->x, record.now, &effect); /* earlier data has been read */
+        else if (c->x.state == EXCHANGE_PENDING || waiting == 0)
+                exchange_request(&c->x, record.now, &effect);
         else if ((c->found || first) && queued == 0) {
                 /* The peer has read and responded before this run */
-                c->x.state = EXCHANGE_ANSWERING;
+                c->x.state = EXCHANGE_RESPONDING;
                 c->x.first_at = c->x.last_out_at = record.now;
                 effect.begun = ~c->x.flags / EXCHANGE_UNPARSED & 1;
                 effect.overlap = effect.begun ^ 1;
@@ -381,7 +381,7 @@ static __attribute__((noinline)) int unix_client_receive(struct unix_conn *c, st
         record.now = bpf_ktime_get_ns();
 
         bpf_spin_lock(&c->lock);
-        if (late ? c->x.state != EXCHANGE_ASKED || c->heard != UNIX_HEARD_READ :
+        if (late ? c->x.state != EXCHANGE_PENDING || c->heard != UNIX_HEARD_READ :
             c->heard == UNIX_HEARD_RECORDED) {
                 if (!late)
                         c->heard = UNIX_HEARD_SEEN;
@@ -389,13 +389,13 @@ static __attribute__((noinline)) int unix_client_receive(struct unix_conn *c, st
                 return 0;
         }
         /* Data without a request: the server has not read the request yet */
-        if (untouched > 0 && c->x.state == EXCHANGE_ASKED && c->heard == UNIX_HEARD_SEEN &&
+        if (untouched > 0 && c->x.state == EXCHANGE_PENDING && c->heard == UNIX_HEARD_SEEN &&
             untouched >= c->heard_out) {
                 bpf_spin_unlock(&c->lock);
                 return 0;
         }
         c->heard = late ? UNIX_HEARD_RECORDED : UNIX_HEARD_SEEN;
-        if (c->x.state != EXCHANGE_ASKED)
+        if (c->x.state != EXCHANGE_PENDING)
                 c->found = 1;
         end = c->x.in_end + UNIX_STEP;
         exchange_receive_response(&c->x, record.now, end, end, end, &effect);
@@ -464,13 +464,13 @@ static __always_inline int unix_queue_at_server(struct sock *sk, struct unix_soc
                 unix_forget(peer, c);
         }
         queued = sk->sk_receive_queue.qlen;
-        length = c->x.state == EXCHANGE_ASKED ? unix_newest_length(sk) : 0;
+        length = c->x.state == EXCHANGE_PENDING ? unix_newest_length(sk) : 0;
         now = bpf_ktime_get_ns();
         bpf_spin_lock(&c->lock);
         before = c->x.tail_at;
         /* No request is in flight, and all earlier data was read: this data is unread, and the kernel has
          * skipped the run for data that was read */
-        if (c->heard > 0 && queued > 0 && c->x.state != EXCHANGE_ASKED && c->x.n_marks == 0)
+        if (c->heard > 0 && queued > 0 && c->x.state != EXCHANGE_PENDING && c->x.n_marks == 0)
                 c->heard = 0;
         if (c->heard > 0)
                 c->heard--; /* it was read, or is being read, by a task that did not sleep */
@@ -513,7 +513,7 @@ static __always_inline int unix_queue(struct sock *sk, struct overhead *overhead
         if (c && c->kind == UNIX_CLIENT) {
                 /* The run for the earlier response, which is recorded, was skipped: this is the next one,
                  * which is unread */
-                if (c->heard == UNIX_HEARD_RECORDED && c->x.state == EXCHANGE_ASKED &&
+                if (c->heard == UNIX_HEARD_RECORDED && c->x.state == EXCHANGE_PENDING &&
                     sk->sk_receive_queue.qlen > 0)
                         c->heard = UNIX_HEARD_SEEN;
                 us = bpf_skc_to_unix_sock(peer);
@@ -593,9 +593,9 @@ static __attribute__((noinline)) int unix_server_end(struct sock *sk, struct uni
 
         bpf_spin_lock(&c->lock);
         ignored = exchange_is_ignored(&c->x, now);
-        if (farewell && c->x.state != EXCHANGE_ASKED)
+        if (farewell && c->x.state != EXCHANGE_PENDING)
                 c->x.flags |= EXCHANGE_FAREWELL;
-        exchange_end(&c->x, 1, c->x.state == EXCHANGE_ASKED, 0, &effect);
+        exchange_end(&c->x, 1, c->x.state == EXCHANGE_PENDING, 0, &effect);
         bpf_spin_unlock(&c->lock);
         if (!effect.unanswered)
                 return 0;
@@ -624,14 +624,14 @@ static __attribute__((noinline)) int unix_client_end(struct unix_conn *c, struct
         farewell = unix_has_farewell(server);
 
         bpf_spin_lock(&c->lock);
-        if (c->x.state == EXCHANGE_ASKED && c->heard == UNIX_HEARD_READ) {
+        if (c->x.state == EXCHANGE_PENDING && c->heard == UNIX_HEARD_READ) {
                 /* Its response was read, and is recorded by a later run */
                 bpf_spin_unlock(&c->lock);
                 return 0;
         }
         if (farewell && c->x.first_at == c->x.read_at)
                 c->x.flags |= EXCHANGE_FAREWELL;
-        exchange_end(&c->x, 1, c->x.state == EXCHANGE_ASKED, 0, &effect);
+        exchange_end(&c->x, 1, c->x.state == EXCHANGE_PENDING, 0, &effect);
         bpf_spin_unlock(&c->lock);
         if (!effect.unanswered)
                 return 0;

@@ -216,7 +216,7 @@ static __always_inline bool unix_read(struct unix_conn *c, __u64 now, __u32 left
 
         if (x->in_end == x->read_end) {
                 /* Nothing is recorded as unread: it was peeked at before, and is read now. */
-                if (x->state == EXCHANGE_ASKED) {
+                if (x->state == EXCHANGE_PENDING) {
                         x->read_at = now;
                         return false;
                 }
@@ -315,9 +315,9 @@ static __attribute__((noinline)) int unix_receive_datagram(struct sock *sender, 
 
         now = bpf_ktime_get_ns();
         bpf_spin_lock(&c->lock);
-        overlap = c->x.state == EXCHANGE_ASKED && c->found && now - c->x.read_at < UNIX_WAIT_NSEC;
+        overlap = c->x.state == EXCHANGE_PENDING && c->found && now - c->x.read_at < UNIX_WAIT_NSEC;
         c->x.in_end += len;
-        c->x.state = EXCHANGE_ASKED;
+        c->x.state = EXCHANGE_PENDING;
         c->x.read_at = c->x.open_at = now;
         bpf_spin_unlock(&c->lock);
         if (overlap) {
@@ -396,7 +396,7 @@ static __attribute__((noinline)) int unix_keep(struct sock *client, struct unix_
                 return 0;
         }
         bpf_spin_lock(&c->lock);
-        if (c->x.state == EXCHANGE_ASKED) {
+        if (c->x.state == EXCHANGE_PENDING) {
                 kept->owner = c->owner;
                 kept->target = c->target;
                 kept->first_at = c->x.last_at == 0 ? 0 : c->x.first_at;
@@ -416,7 +416,7 @@ static __always_inline void unix_content_of_client(struct sk_buff *skb, struct s
 
         if (remark && unix_is_last(sender)) {
                 bpf_spin_lock(&c->lock);
-                if (c->x.state == EXCHANGE_ASKED && c->x.read_at == c->x.first_at) {
+                if (c->x.state == EXCHANGE_PENDING && c->x.read_at == c->x.first_at) {
                         c->x.state = EXCHANGE_IDLE;
                         exchange_shut(&c->x, effect);
                 }
@@ -424,7 +424,7 @@ static __always_inline void unix_content_of_client(struct sk_buff *skb, struct s
         }
         if (farewell) {
                 bpf_spin_lock(&c->lock);
-                if (c->x.state == EXCHANGE_ASKED && c->x.read_at == c->x.first_at)
+                if (c->x.state == EXCHANGE_PENDING && c->x.read_at == c->x.first_at)
                         c->x.flags |= EXCHANGE_FAREWELL;
                 bpf_spin_unlock(&c->lock);
         }
@@ -516,14 +516,14 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
                         if (unix_is_packets(sk) || !unix_consumed(skb, &consumed) ||
                             consumed + len >= skb->len)
                                 server->noted--;
-                } else if (server->x.state == EXCHANGE_ASKED)
+                } else if (server->x.state == EXCHANGE_PENDING)
                         unix_keep(sk, server);
         }
 
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
         if (c && c->kind == UNIX_CLIENT) {
                 bpf_spin_lock(&c->lock);
-                if (c->x.state == EXCHANGE_ASKED && c->heard == UNIX_HEARD_SEEN)
+                if (c->x.state == EXCHANGE_PENDING && c->heard == UNIX_HEARD_SEEN)
                         c->heard = UNIX_HEARD_READ;
                 bpf_spin_unlock(&c->lock);
                 peer_note_read();
@@ -551,7 +551,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
         now = bpf_ktime_get_ns();
 
         bpf_spin_lock(&c->lock);
-        idle = c->x.state != EXCHANGE_ASKED;
+        idle = c->x.state != EXCHANGE_PENDING;
         fresh = unix_read(c, now, left, queued, known, &effect);
         if (farewell && idle && c->x.n_marks == 0)
                 c->x.flags |= EXCHANGE_FAREWELL;

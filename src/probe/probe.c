@@ -680,14 +680,14 @@ static void pending_responses_drop(Probe *p) {
         struct bpf_map_info info = {};
         uint32_t length = sizeof(info), zero = 0;
 
-        if (p->map_fds[MAP_ANSWERS] < 0 ||
-            bpf_map_get_info_by_fd(p->map_fds[MAP_ANSWERS], &info, &length) < 0)
+        if (p->map_fds[MAP_RESPONSES] < 0 ||
+            bpf_map_get_info_by_fd(p->map_fds[MAP_RESPONSES], &info, &length) < 0)
                 return;
         /* Elements of per-CPU maps are padded to 8 bytes */
         nothing = calloc((size_t) libbpf_num_possible_cpus(), (info.value_size + 7U) & ~7U);
         if (nothing)
                 /* array element: cannot fail */
-                (void) bpf_map_update_elem(p->map_fds[MAP_ANSWERS], &zero, nothing, BPF_ANY);
+                (void) bpf_map_update_elem(p->map_fds[MAP_RESPONSES], &zero, nothing, BPF_ANY);
 }
 
 void probe_unload_group(Probe *p, ProbeMask probe) {

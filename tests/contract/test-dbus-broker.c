@@ -112,13 +112,13 @@ static void disconnect(sd_bus *bus) {
 
 /* ---- polkit ------------------------------------------------------------------------------------------- */
 
-#define QUESTIONS_MAX 64
+#define CHECKS_MAX 64
 
 static struct {
         enum { POLKIT_YES, POLKIT_NO, POLKIT_CHALLENGE, POLKIT_SILENT } mode;
-        char *subject, *action, *ids[QUESTIONS_MAX];
+        char *subject, *action, *ids[CHECKS_MAX];
         uint32_t flags;
-        unsigned n_asked, n_cancelled;
+        unsigned n_checks, n_cancelled;
 } polkit;
 
 static int method_check(sd_bus_message *m, void *userdata, sd_bus_error *error) {
@@ -135,11 +135,11 @@ static int method_check(sd_bus_message *m, void *userdata, sd_bus_error *error) 
         check(streq(kind, "system-bus-name") && streq(key, "name"));
         check(free_and_strdup(&polkit.subject, name) >= 0);
         check(free_and_strdup(&polkit.action, action) >= 0);
-        check(polkit.n_asked < QUESTIONS_MAX);
+        check(polkit.n_checks < CHECKS_MAX);
         check(!isempty(id));
-        for (unsigned i = 0; i < polkit.n_asked; i++)
+        for (unsigned i = 0; i < polkit.n_checks; i++)
                 check(!streq(polkit.ids[i], id));
-        check(free_and_strdup(&polkit.ids[polkit.n_asked++], id) >= 0);
+        check(free_and_strdup(&polkit.ids[polkit.n_checks++], id) >= 0);
 
         switch (polkit.mode) {
         case POLKIT_YES:
@@ -160,7 +160,7 @@ static int method_cancel(sd_bus_message *m, void *userdata, sd_bus_error *error)
         bool known = false;
 
         check(sd_bus_message_read(m, "s", &id) > 0);
-        for (unsigned i = 0; i < polkit.n_asked; i++)
+        for (unsigned i = 0; i < polkit.n_checks; i++)
                 known = known || streq(polkit.ids[i], id);
         check(known);
         polkit.n_cancelled++;
@@ -176,24 +176,24 @@ static const sd_bus_vtable polkit_vtable[] = {
 };
 
 static void polkit_reset(int mode) {
-        for (unsigned i = 0; i < polkit.n_asked; i++)
+        for (unsigned i = 0; i < polkit.n_checks; i++)
                 free(polkit.ids[i]);
         memset(polkit.ids, 0, sizeof(polkit.ids));
         polkit.mode = mode;
-        polkit.n_asked = polkit.n_cancelled = 0;
+        polkit.n_checks = polkit.n_cancelled = 0;
 }
 
 /* ---- calls -------------------------------------------------------------------------------------------- */
 
 static void own_name(sd_bus *bus, const char *name) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL, *reply = NULL;
-        uint32_t answer;
+        uint32_t owner;
 
         check(sd_bus_message_new_method_call(bus, &m, "org.freedesktop.DBus", "/org/freedesktop/DBus",
                                              "org.freedesktop.DBus", "RequestName") >= 0);
         check(sd_bus_message_append(m, "su", name, 0) >= 0);
         reply = test_call_message(bus, m, NULL);
-        check(sd_bus_message_read(reply, "u", &answer) > 0 && answer == 1);
+        check(sd_bus_message_read(reply, "u", &owner) > 0 && owner == 1);
 }
 
 static bool has_owner(sd_bus *bus, const char *name) {
@@ -315,7 +315,7 @@ static void test_polkit(sd_bus *services) {
 
         polkit_reset(POLKIT_NO);
         call(user, "AttachUnit", true, "a", false, SD_BUS_ERROR_ACCESS_DENIED);
-        check(polkit.n_asked == 1);
+        check(polkit.n_checks == 1);
         check(streq(polkit.subject, name) && streq(polkit.action, "org.qosd1.attach") && polkit.flags == 1);
 
         polkit_reset(POLKIT_CHALLENGE);
@@ -328,22 +328,22 @@ static void test_polkit(sd_bus *services) {
         /* Detaching needs the same permission, an own lease none */
         polkit_reset(POLKIT_NO);
         call(user, "DetachUnit", true, "a", false, SD_BUS_ERROR_ACCESS_DENIED);
-        check(polkit.n_asked == 1);
+        check(polkit.n_checks == 1);
         call(user, "DetachUnit", true, "b", false, "org.qosd1.Error.NotAttached");
         call(user, "AttachUnit", true, "a b", false, "org.qosd1.Error.InvalidUnitName");
-        check(polkit.n_asked == 1);
+        check(polkit.n_checks == 1);
         polkit_reset(POLKIT_YES);
         call(user, "AttachUnit", false, "b", true, NULL);
         polkit_reset(POLKIT_NO);
         call(user, "DetachUnit", false, "b", true, NULL);
-        check(polkit.n_asked == 0);
+        check(polkit.n_checks == 0);
 
         /* polkit is not queried about root */
         {
                 sd_bus *root = connect_as(0);
 
                 call(root, "DetachUnit", false, "a", false, NULL);
-                check(polkit.n_asked == 0);
+                check(polkit.n_checks == 0);
                 disconnect(root);
         }
 
@@ -355,7 +355,7 @@ static void test_polkit(sd_bus *services) {
 
                 check(sd_bus_call_async(user, NULL, m, NULL, NULL, UINT64_MAX) >= 0);
         }
-        test_wait(event, polkit.n_asked == CALLS_PER_UID_MAX);
+        test_wait(event, polkit.n_checks == CALLS_PER_UID_MAX);
         call(user, "AttachUnit", true, "a", false, SD_BUS_ERROR_LIMITS_EXCEEDED);
         {
                 /* Other callers do not wait */

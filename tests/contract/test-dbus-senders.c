@@ -19,7 +19,7 @@
 #define CALLS_PER_UID_MAX 32
 #define QUEUED_CALLS_MAX 2048
 
-#define QUESTIONS_MAX 512
+#define REQUESTS_MAX 512
 
 /* Units whose objects need more than one turn */
 #define OBJECTS 200
@@ -43,8 +43,8 @@ static FakeUnit units[2 + OBJECTS + 1] = {
 static bool delays = false;
 static uid_t sender_uid = 0;            /* of all senders without a delay */
 static const char *gone = NULL;         /* the name has left the bus */
-static sd_bus_message *questions[QUESTIONS_MAX];
-static unsigned n_questions = 0, n_asked = 0, n_matches = 0;
+static sd_bus_message *requests[REQUESTS_MAX];
+static unsigned n_requests = 0, n_received = 0, n_matches = 0;
 
 static int method_hello(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         return sd_bus_reply_method_return(m, "s", ":1.1");
@@ -88,12 +88,12 @@ static int reply_user(sd_bus_message *m, uid_t uid, const char *error, const cha
 }
 
 static int method_get_user(sd_bus_message *m, void *userdata, sd_bus_error *error) {
-        n_asked++;
+        n_received++;
         if (!delays)
                 return reply_user(m, sender_uid, NULL, NULL);
 
-        check(n_questions < QUESTIONS_MAX);
-        questions[n_questions++] = sd_bus_message_ref(m);
+        check(n_requests < REQUESTS_MAX);
+        requests[n_requests++] = sd_bus_message_ref(m);
         return 1;
 }
 
@@ -109,27 +109,27 @@ static const sd_bus_vtable broker_vtable[] = {
 };
 
 /* Replies to the delayed queries, for this sender or all. */
-static void answer_as(const char *sender, uid_t uid, const char *error, const char *from) {
+static void reply_as(const char *sender, uid_t uid, const char *error, const char *from) {
         unsigned n = 0;
 
-        for (unsigned i = 0; i < n_questions; i++) {
+        for (unsigned i = 0; i < n_requests; i++) {
                 const char *name;
 
-                check(sd_bus_message_rewind(questions[i], true) >= 0);
-                check(sd_bus_message_read(questions[i], "s", &name) > 0);
+                check(sd_bus_message_rewind(requests[i], true) >= 0);
+                check(sd_bus_message_read(requests[i], "s", &name) > 0);
                 if (sender && !streq(name, sender)) {
-                        questions[n++] = questions[i];
+                        requests[n++] = requests[i];
                         continue;
                 }
-                check(reply_user(questions[i], uid, error, from) >= 0);
-                sd_bus_message_unref(questions[i]);
+                check(reply_user(requests[i], uid, error, from) >= 0);
+                sd_bus_message_unref(requests[i]);
         }
-        check(n < n_questions);
-        n_questions = n;
+        check(n < n_requests);
+        n_requests = n;
 }
 
-static void answer(const char *sender, uid_t uid, const char *error) {
-        answer_as(sender, uid, error, NULL);
+static void reply_to(const char *sender, uid_t uid, const char *error) {
+        reply_as(sender, uid, error, NULL);
 }
 
 static void leave(const char *sender) {
@@ -209,11 +209,11 @@ static void expect_served(const char *sender) {
 
 static void test_delay(void) {
         Reply calls[5];
-        unsigned asked;
+        unsigned received;
 
         expect_served(":1.10");
         check(manager_count_leases(manager, 0) == 1);
-        check(n_asked == 1 && n_matches == 1);
+        check(n_received == 1 && n_matches == 1);
 
         delays = true;
         send_call(":1.11", "Subscribe", calls + 0);
@@ -221,15 +221,15 @@ static void test_delay(void) {
         send_call(":1.11", "Unsubscribe", calls + 2);
         send_call(":1.11", "Unsubscribe", calls + 3);
         send_call(":1.11", "AttachUnit", calls + 4);
-        asked = n_asked;
+        received = n_received;
         expect_served(":1.10");
-        check(n_asked == asked + 1); /* :1.11 is queried once, :1.10 is known */
+        check(n_received == received + 1); /* :1.11 is queried once, :1.10 is known */
         for (size_t i = 0; i < ELEMENTSOF(calls); i++)
                 check(!calls[i].message);
         check(manager_count_leases(manager, 0) == 1);
         check(n_matches == 1);
 
-        answer(":1.11", 0, NULL);
+        reply_to(":1.11", 0, NULL);
         expect(calls + 0, NULL);
         expect(calls + 1, "org.qosd1.Error.AlreadySubscribed");
         expect(calls + 2, NULL);
@@ -240,10 +240,10 @@ static void test_delay(void) {
         check(manager_count_leases(manager, 0) == 2);
 
         /* Known users are not queried again until the sender leaves: names on the bus are never reused */
-        asked = n_asked;
+        received = n_received;
         send_call(":1.11", "Subscribe", calls + 0);
         expect(calls + 0, NULL);
-        check(n_asked == asked);
+        check(n_received == received);
         leave(":1.11");
         test_wait(event, n_matches == 1);
         delays = false;
@@ -257,7 +257,7 @@ static void test_gone(void) {
         send_call(":1.20", "AttachUnit", &attached);
         send_call(":1.20", "AttachUnit", &again);
         expect_served(":1.10");
-        answer(":1.20", 0, "org.freedesktop.DBus.Error.NameHasNoOwner");
+        reply_to(":1.20", 0, "org.freedesktop.DBus.Error.NameHasNoOwner");
         expect(&attached, SD_BUS_ERROR_ACCESS_DENIED);
         expect(&again, SD_BUS_ERROR_ACCESS_DENIED);
         check(manager_count_leases(manager, 0) == 1);
@@ -296,14 +296,14 @@ static void test_forged(void) {
 
         delays = true;
         send_call(":1.23", "AttachUnit", &attached);
-        test_wait(event, n_questions == 1);
-        answer_as(":1.23", 0, NULL, ":1.23");
+        test_wait(event, n_requests == 1);
+        reply_as(":1.23", 0, NULL, ":1.23");
         expect(&attached, SD_BUS_ERROR_ACCESS_DENIED);
 
         /* The bus is queried again */
         send_call(":1.23", "AttachUnit", &attached);
-        test_wait(event, n_questions == 1);
-        answer(":1.23", 0, NULL);
+        test_wait(event, n_requests == 1);
+        reply_to(":1.23", 0, NULL);
         expect(&attached, NULL);
         delays = false;
         leave(":1.23");
@@ -327,8 +327,8 @@ static void test_order(void) {
                 send_change(":1.30", "DetachUnit", "a", calls + 5);
                 send_change(":1.30", "SetThreshold", "a", calls + 6);
                 if (!known) {
-                        test_wait(event, n_questions == 1);
-                        answer(":1.30", 0, NULL);
+                        test_wait(event, n_requests == 1);
+                        reply_to(":1.30", 0, NULL);
                 }
                 expect(calls + 0, "org.qosd1.Error.NotAttached");
                 expect(calls + 1, NULL);
@@ -377,7 +377,7 @@ static void test_order_limits(void) {
         for (size_t i = 0; i < ELEMENTSOF(calls); i++)
                 send_change(":1.31", "SetThreshold", "b", calls + i);
         expect_served(":1.10");
-        answer(":1.31", 1000, NULL);
+        reply_to(":1.31", 1000, NULL);
         expect(&attached, SD_BUS_ERROR_ACCESS_DENIED); /* there is no polkit */
         expect(&detached, "org.qosd1.Error.InvalidUnitName");
         expect(&set, "org.qosd1.Error.InvalidUnitName");
@@ -404,8 +404,8 @@ static void test_limits(void) {
                 send_call(name, "Subscribe", subscribed + i);
         }
         expect_served(":1.10");
-        check(n_questions == ELEMENTSOF(subscribed));
-        answer(NULL, 1000, NULL);
+        check(n_requests == ELEMENTSOF(subscribed));
+        reply_to(NULL, 1000, NULL);
         for (size_t i = 0; i < ELEMENTSOF(subscribed); i++) {
                 test_wait(event, subscribed[i].message);
                 granted += !reply_error(subscribed + i);
@@ -432,11 +432,11 @@ static void test_flood(void) {
                 send_call(":1.300", "Subscribe", calls + i);
         expect_served(":1.10");
         send_call(":1.301", "AttachUnit", &attached);
-        test_wait(event, n_questions == 2);
-        answer(":1.301", 0, NULL);
+        test_wait(event, n_requests == 2);
+        reply_to(":1.301", 0, NULL);
         expect(&attached, NULL);
 
-        answer(":1.300", 1000, NULL);
+        reply_to(":1.300", 1000, NULL);
         for (size_t i = 0; i < ELEMENTSOF(calls); i++) {
                 test_wait(event, calls[i].message);
                 refused += streq_ptr(reply_error(calls + i), SD_BUS_ERROR_LIMITS_EXCEEDED);
@@ -473,8 +473,8 @@ static void test_turns(void) {
                 check(sd_bus_message_set_sender(m, ":1.310") >= 0);
                 send_message(m, calls + i);
         }
-        test_wait(event, n_questions == 1);
-        answer(":1.310", 1000, NULL);
+        test_wait(event, n_requests == 1);
+        reply_to(":1.310", 1000, NULL);
         delays = false;
         send_call(":1.10", "ListUnits", &listed);
         expect(&listed, NULL);
@@ -498,8 +498,8 @@ static void test_turns(void) {
         /* Others are served, too, and get the same replies as root */
         delays = true;
         send_call(":1.311", "ListUnits", &listed);
-        test_wait(event, n_questions == 1);
-        answer(":1.311", 1000, NULL);
+        test_wait(event, n_requests == 1);
+        reply_to(":1.311", 1000, NULL);
         delays = false;
         expect(&listed, NULL);
 }
@@ -646,8 +646,8 @@ static void test_objects(void) {
         expect(&set, NULL);
         delays = true;
         send_to_objects(":1.341", &of_user);
-        test_wait(event, n_questions == 1);
-        answer(":1.341", 1000, NULL);
+        test_wait(event, n_requests == 1);
+        reply_to(":1.341", 1000, NULL);
         delays = false;
         test_wait(event, of_user.message);
         send_to_objects(":1.340", &of_root);
@@ -759,8 +759,8 @@ static void test_objects_that_change(void) {
         /* A second reply to the user waits for the first one, until its sender leaves */
         delays = true;
         send_to_objects(":1.342", &second);
-        test_wait(event, n_questions == 1);
-        answer(":1.342", 1000, NULL);
+        test_wait(event, n_requests == 1);
+        reply_to(":1.342", 1000, NULL);
         delays = false;
         check(!objects.message);
         leave(":1.341");
@@ -790,19 +790,19 @@ static void send_without_reply(const char *sender, const char *interface, const 
 
 /* A call that changes nothing and expects no reply is dropped, without a query for its sender. */
 static void test_without_reply(void) {
-        unsigned asked = n_asked, matches = n_matches;
+        unsigned received = n_received, matches = n_matches;
 
         send_without_reply(":1.320", "org.freedesktop.DBus.ObjectManager", "GetManagedObjects");
         send_without_reply(":1.320", "org.freedesktop.DBus.Introspectable", "Introspect");
         send_without_reply(":1.320", "org.freedesktop.DBus.Peer", "Ping");
         send_without_reply(":1.320", MANAGER, "ListUnits");
         expect_served(":1.10");
-        check(n_asked == asked);
+        check(n_received == received);
 
         /* Others are made */
         send_without_reply(":1.320", MANAGER, "Subscribe");
         test_wait(event, n_matches == matches + 1);
-        check(n_asked == asked + 1);
+        check(n_received == received + 1);
         leave(":1.320");
         test_wait(event, n_matches == matches);
 }
@@ -853,10 +853,10 @@ static void test_log_level(void) {
         check(!user.message && !root.message);
         check(log_get_max_level() == before);
 
-        answer(":1.400", 1000, NULL);
+        reply_to(":1.400", 1000, NULL);
         expect(&user, SD_BUS_ERROR_ACCESS_DENIED);
         check(log_get_max_level() == before);
-        answer(":1.401", 0, NULL);
+        reply_to(":1.401", 0, NULL);
         expect(&root, NULL);
         check(log_get_max_level() == LOG_ERR);
         log_set_max_level(before);
@@ -869,11 +869,11 @@ static void test_disconnect(void) {
 
         delays = true;
         send_call(":1.500", "AttachUnit", &attached);
-        test_wait(event, n_questions == 1);
+        test_wait(event, n_requests == 1);
         check(manager_set_bus(manager, NULL) >= 0);
         check(manager->units.n == 0);
-        for (unsigned i = 0; i < n_questions; i++)
-                sd_bus_message_unref(questions[i]);
+        for (unsigned i = 0; i < n_requests; i++)
+                sd_bus_message_unref(requests[i]);
 }
 
 int main(void) {

@@ -52,17 +52,17 @@ static void test_names(void) {
         check(!names_contain("b.service a.servicex", "a.service"));
 }
 
-typedef struct Answer {
+typedef struct Response {
         bool done;
         int error;
         char *id, *groups, *instances, *triggers;
         size_t n_listen;
         struct qos_address listen[8];
         bool accept;
-} Answer;
+} Response;
 
 static void on_loaded(int error, const char *message, const UnitInfo *info, void *userdata) {
-        Answer *a = userdata;
+        Response *a = userdata;
 
         a->done = true;
         a->error = error;
@@ -79,15 +79,15 @@ static void on_loaded(int error, const char *message, const UnitInfo *info, void
                 memcpy(a->listen, info->listen, info->n_listen * sizeof(struct qos_address));
 }
 
-static void answer_done(Answer *a) {
+static void response_done(Response *a) {
         free(a->id);
         free(a->groups);
         free(a->instances);
         free(a->triggers);
 }
 
-static void load(sd_event *event, Manager *m, const char *name, Answer *ret) {
-        *ret = (Answer) {};
+static void load(sd_event *event, Manager *m, const char *name, Response *ret) {
+        *ret = (Response) {};
         check(service_manager_load(m->service_manager, name, on_loaded, ret, NULL) >= 0);
         test_wait(event, ret->done);
         check(ret->error == 0);
@@ -156,12 +156,12 @@ int main(int argc, char **argv) {
                 {}
         };
         _cleanup_(sd_event_unrefp) sd_event *event = NULL;
-        Answer many[300] = {};
+        Response many[300] = {};
         ServiceManagerCall *calls[ELEMENTSOF(many)];
         sd_bus *daemon_side, *client;
         FakeServiceManager pid1;
         Manager *m;
-        Answer a;
+        Response a;
 
         test_addresses();
         test_names();
@@ -176,7 +176,7 @@ int main(int argc, char **argv) {
         load(event, m, "plain.service", &a);
         check(a.n_listen == 0 && isempty(a.groups) && isempty(a.instances) && isempty(a.triggers) &&
               !a.accept);
-        answer_done(&a);
+        response_done(&a);
 
         load(event, m, "a.service", &a);
         check(a.n_listen == 4);
@@ -186,25 +186,25 @@ int main(int argc, char **argv) {
         check(a.listen[3].port == 82);
         /* The control group of a socket that activates two services belongs to neither */
         check(streq(a.groups, "/system.slice/a.socket /elsewhere/b.socket"));
-        answer_done(&a);
+        response_done(&a);
 
         load(event, m, "c.service", &a);
         check(a.n_listen == 0 && isempty(a.groups));
-        answer_done(&a);
+        response_done(&a);
         load(event, m, "d.service", &a);
         check(a.n_listen == 0 && isempty(a.groups));
-        answer_done(&a);
+        response_done(&a);
 
         load(event, m, "d.socket", &a);
         check(a.accept && a.n_listen == 1 && a.listen[0].port == 84);
         check(streq(a.instances, "/system.slice/system-d.slice/d@"));
-        answer_done(&a);
+        response_done(&a);
         load(event, m, "e@x.socket", &a);
         check(streq(a.instances, "/of.slice/of-it.slice/e@"));
-        answer_done(&a);
+        response_done(&a);
         load(event, m, "f.socket", &a);
         check(a.accept && isempty(a.instances));
-        answer_done(&a);
+        response_done(&a);
 
         /* More than the limit of concurrent queries; one is cancelled while it waits */
         for (size_t i = 0; i < ELEMENTSOF(many); i++)
@@ -215,7 +215,7 @@ int main(int argc, char **argv) {
         for (size_t i = 0; i < ELEMENTSOF(many); i++) {
                 check(many[i].done == (i != 150) && many[i].error == 0);
                 check(i == 150 || streq(many[i].id, i % 2 ? "a.service" : "plain.service"));
-                answer_done(many + i);
+                response_done(many + i);
         }
 
         /* The socket unit serves only if it stands for its instances */

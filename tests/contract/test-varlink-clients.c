@@ -49,7 +49,7 @@ static FakeUnit units[6 + MANY_UNITS + 1] = {
 /* ---- polkit ------------------------------------------------------------------------------------------- */
 
 static enum { POLKIT_YES, POLKIT_NO, POLKIT_CHALLENGE, POLKIT_SILENT } polkit_mood;
-static unsigned polkit_questions;
+static unsigned polkit_calls;
 static bool polkit_interactive;
 
 static int method_check_authorization(sd_bus_message *m, void *userdata, sd_bus_error *error) {
@@ -68,7 +68,7 @@ static int method_check_authorization(sd_bus_message *m, void *userdata, sd_bus_
         check(sd_bus_message_skip(m, "a{ss}") > 0);
         check(sd_bus_message_read(m, "u", &flags) > 0);
 
-        polkit_questions++;
+        polkit_calls++;
         polkit_interactive = flags & 1;
         if (polkit_mood == POLKIT_SILENT)
                 return 1;
@@ -1141,22 +1141,22 @@ static void test_polkit(void) {
         _cleanup_client_ Client *c = client_new(TEST_OTHER_UID), *root = client_new(0);
 
         /* polkit is not queried if its reply makes no difference */
-        polkit_questions = 0;
+        polkit_calls = 0;
         call_fails(c, NULL, "Attach", "{\"unit\":\"a b\"}", PREFIX "InvalidUnitName", "unit", "a b");
         call_fails(c, NULL, "Detach", "{\"unit\":\"a\"}", PREFIX "NotAttached", "unit", NULL);
         call_fails(c, NULL, "Attach", "{\"unit\":\"a\",\"probes\":[\"gpu\"]}", PREFIX "NoSuchProbe",
                    "probe", "gpu");
         call_fails(c, "more", "List", "{}", PREFIX "NoEntries", NULL, NULL);
-        check(polkit_questions == 0);
+        check(polkit_calls == 0);
 
         polkit_mood = POLKIT_NO;
         call_fails(c, NULL, "Attach", "{\"unit\":\"a\"}", "org.varlink.service.PermissionDenied", NULL,
                    NULL);
-        check(polkit_questions == 1 && !polkit_interactive);
+        check(polkit_calls == 1 && !polkit_interactive);
         call_fails(c, NULL, "Attach",
                    "{\"unit\":\"a\",\"lease\":true,\"allowInteractiveAuthentication\":true}",
                    "org.varlink.service.PermissionDenied", NULL, NULL);
-        check(polkit_questions == 2 && polkit_interactive);
+        check(polkit_calls == 2 && polkit_interactive);
 
         polkit_mood = POLKIT_CHALLENGE;
         call_fails(c, NULL, "Attach", "{\"unit\":\"a\"}", "io.systemd.InteractiveAuthenticationRequired",
@@ -1165,7 +1165,7 @@ static void test_polkit(void) {
 
         polkit_mood = POLKIT_YES;
         call_succeeds(c, "Attach", "{\"unit\":\"a\",\"lease\":true}");
-        check(polkit_questions == 4);
+        check(polkit_calls == 4);
         check(manager->units.slots[0]->holds->uid == TEST_OTHER_UID);
 
         /* Only root and the owner of the control group see its peers */
@@ -1185,13 +1185,13 @@ static void test_polkit(void) {
         polkit_mood = POLKIT_YES;
         call_succeeds(c, "Detach", "{\"unit\":\"b\"}");
         check(manager->units.n == 0);
-        check(polkit_questions == 6);
+        check(polkit_calls == 6);
 
         /* The client disconnects while polkit waits for a password */
         polkit_mood = POLKIT_SILENT;
         client_send(c, NULL, "Attach",
                     "{\"unit\":\"a\",\"lease\":true,\"allowInteractiveAuthentication\":true}");
-        test_wait(event, polkit_questions == 7);
+        test_wait(event, polkit_calls == 7);
         c = client_free(c);
         call_succeeds(root, "GetStatus", "{}");
         test_wait(event, !manager->attaches.operations && manager->units.n == 0);

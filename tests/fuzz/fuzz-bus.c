@@ -29,7 +29,7 @@ static Manager *manager;
 static BusServer *bus_server;
 static sd_bus *daemon_side, *client;
 static FakeServiceManager pid1;
-static unsigned n_sent, n_answered;
+static unsigned n_sent, n_responded;
 
 static void clean_up(void) {
         manager_free(manager);
@@ -68,7 +68,7 @@ static void settle(void) {
 }
 
 static int on_reply(sd_bus_message *m, void *userdata, sd_bus_error *error) {
-        n_answered++;
+        n_responded++;
         return 0;
 }
 
@@ -203,13 +203,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (size > 0)
                 memcpy(text, data, size);
 
-        n_sent = n_answered = 0;
+        n_sent = n_responded = 0;
         check(bus_server_new_peer(manager, daemon_side, &bus_server) >= 0);
         rest = text;
         for (char *line; (line = strsep(&rest, "\n")); )
                 call(line);
         settle();
-        check(n_answered == n_sent);
+        check(n_responded == n_sent);
 
         bus_server = bus_server_free(bus_server);
         check(manager_count_leases(manager, 0) == 0);

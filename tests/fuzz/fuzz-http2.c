@@ -63,8 +63,8 @@ static void feed(struct h2_conn *h, struct meaning *m, const uint8_t *data, size
 }
 
 /* seed: 0 for not cut at all. */
-static struct meaning understand(bool late, bool names, const uint8_t *questions, size_t n_questions,
-                                 const uint8_t *answers, size_t n_answers, unsigned seed) {
+static struct meaning understand(bool late, bool names, const uint8_t *requests, size_t n_requests,
+                                 const uint8_t *responses, size_t n_responses, unsigned seed) {
         static struct h2_storage storage;
         struct h2_conn *h = &storage.conn;
         struct arrival_times times = { .came_at = 1 };
@@ -77,9 +77,9 @@ static struct meaning understand(bool late, bool names, const uint8_t *questions
         h2_excludes = is_excluded;
         if (late)
                 h->out.synced = H2_SYNCED;
-        feed(h, &m, questions, n_questions, &times, seed);
+        feed(h, &m, requests, n_requests, &times, seed);
         if (!m.lost)
-                feed(h, &m, answers, n_answers, NULL, seed);
+                feed(h, &m, responses, n_responses, NULL, seed);
         m.open = h->open;
         check(m.ended <= m.begun);
 
@@ -102,15 +102,15 @@ static struct meaning understand(bool late, bool names, const uint8_t *questions
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         struct meaning whole, cut;
-        size_t questions;
+        size_t requests;
 
         if (size < 3)
                 return 0;
-        questions = (size - 3) * data[1] / 255;
-        whole = understand(data[0] & 1, data[0] & 2, data + 3, questions, data + 3 + questions,
-                           size - 3 - questions, 0);
-        cut = understand(data[0] & 1, data[0] & 2, data + 3, questions, data + 3 + questions,
-                         size - 3 - questions, data[2] + 1);
+        requests = (size - 3) * data[1] / 255;
+        whole = understand(data[0] & 1, data[0] & 2, data + 3, requests, data + 3 + requests,
+                           size - 3 - requests, 0);
+        cut = understand(data[0] & 1, data[0] & 2, data + 3, requests, data + 3 + requests,
+                         size - 3 - requests, data[2] + 1);
         check(memcmp(&whole, &cut, sizeof(whole)) == 0);
         return 0;
 }

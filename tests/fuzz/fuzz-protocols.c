@@ -10,7 +10,7 @@
 
 /* What of a connection must not depend on where it was cut. */
 struct meaning {
-        uint32_t asked, answered, status4xx, failed, streams;
+        uint32_t pending, responded, status4xx, failed, streams;
         uint64_t bare[PIPELINE_BODYLESS_MAX / 64], excluded[2];
         bool tunnel_asked, questions_lost, answers_lost, tunnel, halfway, answering, streaming;
 };
@@ -25,8 +25,9 @@ static size_t cut_length(unsigned *seed, size_t left) {
 }
 
 /* seed: 0 for not cut at all. */
-static struct meaning understand(uint32_t protocol, bool timed, bool named, const char *questions,
-                                 size_t n_questions, const char *answers, size_t n_answers, unsigned seed) {
+static struct meaning understand(uint32_t protocol, bool timed, bool named,
+                                 const char *requests, size_t n_requests,
+                                 const char *responses, size_t n_responses, unsigned seed) {
         struct arrival_times times = { .came_at = timed, .how = named ? PROTOCOL_NAMES : 0 };
         struct parsed_chunk piece = {};
         struct meaning m = {};
@@ -35,12 +36,12 @@ static struct meaning understand(uint32_t protocol, bool timed, bool named, cons
 
         pipeline_begin(&t, protocol, 0, 0);
 
-        for (size_t i = 0, n; i < n_questions && !piece.lost; i += n) {
-                n = seed == 0 ? n_questions : cut_length(&seed, n_questions - i);
-                pipeline_feed_questions(&t, &piece, questions + i, n, &times, (uint32_t) i);
+        for (size_t i = 0, n; i < n_requests && !piece.lost; i += n) {
+                n = seed == 0 ? n_requests : cut_length(&seed, n_requests - i);
+                pipeline_feed_requests(&t, &piece, requests + i, n, &times, (uint32_t) i);
                 pipeline_read(&t, 2);
         }
-        m.asked = t.asked;
+        m.pending = t.pending;
         memcpy(m.bare, t.bare, sizeof(m.bare));
         memcpy(m.excluded, t.excluded, sizeof(m.excluded));
         check(piece.lost || pipeline_count_excluded(&t, UINT32_MAX) == t.excluding);
@@ -50,11 +51,11 @@ static struct meaning understand(uint32_t protocol, bool timed, bool named, cons
         if (piece.lost) /* as the programs have it, nothing else is parsed then */
                 return m;
 
-        for (size_t i = 0, n; i < n_answers && !m.answers_lost && !m.tunnel; i += n) {
+        for (size_t i = 0, n; i < n_responses && !m.answers_lost && !m.tunnel; i += n) {
                 piece = (struct parsed_chunk) {};
-                n = seed == 0 ? n_answers : cut_length(&seed, n_answers - i);
-                pipeline_feed_answers(&t, &piece, answers + i, n);
-                m.answered += pipeline_take_answers(&t, &piece, false);
+                n = seed == 0 ? n_responses : cut_length(&seed, n_responses - i);
+                pipeline_feed_responses(&t, &piece, responses + i, n);
+                m.responded += pipeline_take_responses(&t, &piece, false);
                 m.status4xx += piece.status4xx;
                 m.failed += piece.failed;
                 m.streams += piece.streams;
@@ -63,26 +64,26 @@ static struct meaning understand(uint32_t protocol, bool timed, bool named, cons
         }
         m.answering = t.flags & PIPELINE_RESPONDING;
         m.streaming = pipeline_is_streaming(&t);
-        check(m.status4xx + m.failed <= m.answered);
+        check(m.status4xx + m.failed <= m.responded);
 
         /* In any case requests are in the batches, and responses take them from there */
         while (pipeline_complete(&t, UINT32_MAX, &g) > 0)
                 ;
-        check(t.asked == 0 && t.n_groups == 0 && t.excluded[0] == 0 && t.excluded[1] == 0);
+        check(t.pending == 0 && t.n_groups == 0 && t.excluded[0] == 0 && t.excluded[1] == 0);
         return m;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         const char *p = (const char*) data + 3;
         struct meaning whole, cut;
-        size_t questions;
+        size_t requests;
         uint32_t protocol;
 
         if (size < 3)
                 return 0;
         protocol = data[0] % PROTOCOLS;
         size -= 3;
-        questions = size * data[1] / 256;
+        requests = size * data[1] / 256;
 
         if (pipeline_excludes.n == 0) {
                 check(exclude_list_add(&pipeline_excludes, "http:/a") == 0 &&
@@ -91,12 +92,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                       exclude_list_add(&pipeline_excludes, "redis:ZREMRANGEBYLEX") == 0);
         }
 
-        whole = understand(protocol, data[0] < 128, data[0] & 64, p, questions, p + questions,
-                           size - questions, 0);
-        cut = understand(protocol, data[0] < 128, data[0] & 64, p, questions, p + questions,
-                         size - questions, data[2] + 1U);
+        whole = understand(protocol, data[0] < 128, data[0] & 64, p, requests, p + requests,
+                           size - requests, 0);
+        cut = understand(protocol, data[0] < 128, data[0] & 64, p, requests, p + requests,
+                         size - requests, data[2] + 1U);
 
-        check(whole.asked == cut.asked && whole.answered == cut.answered);
+        check(whole.pending == cut.pending && whole.responded == cut.responded);
         check(whole.excluded[0] == cut.excluded[0] && whole.excluded[1] == cut.excluded[1]);
         check(memcmp(whole.bare, cut.bare, sizeof(cut.bare)) == 0 && whole.tunnel_asked == cut.tunnel_asked);
         check(whole.questions_lost == cut.questions_lost && whole.answers_lost == cut.answers_lost);

@@ -11,15 +11,15 @@
 
 static void test_dns(void) {
         /* dig, with EDNS; without; a notification; an update of many parts */
-        check(classify(52, 0x12, 0x34, 0x01, 0x20, 0, 1, 0, 0, 0, 0, 0, 1) == DATAGRAM_DNS_QUESTION);
-        check(classify(17, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) == DATAGRAM_DNS_QUESTION);
-        check(classify(60, 0, 1, 0x24, 0, 0, 1, 0, 1, 0, 0, 0, 0) == DATAGRAM_DNS_QUESTION);
-        check(classify(600, 0, 1, 0x28, 0, 0, 1, 0, 0, 0, 9, 0, 1) == DATAGRAM_DNS_QUESTION);
+        check(classify(52, 0x12, 0x34, 0x01, 0x20, 0, 1, 0, 0, 0, 0, 0, 1) == DATAGRAM_DNS_QUERY);
+        check(classify(17, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) == DATAGRAM_DNS_QUERY);
+        check(classify(60, 0, 1, 0x24, 0, 0, 1, 0, 1, 0, 0, 0, 0) == DATAGRAM_DNS_QUERY);
+        check(classify(600, 0, 1, 0x28, 0, 0, 1, 0, 0, 0, 9, 0, 1) == DATAGRAM_DNS_QUERY);
 
         /* Its responses, also one that is nothing but a header */
-        check(classify(68, 0x12, 0x34, 0x81, 0xa0, 0, 1, 0, 1, 0, 0, 0, 1) == DATAGRAM_DNS_ANSWER);
-        check(classify(60, 0x12, 0x34, 0x83, 0x83, 0, 1, 0, 0, 0, 1, 0, 0) == DATAGRAM_DNS_ANSWER);
-        check(classify(12, 0x12, 0x34, 0x81, 0x01, 0, 0, 0, 0, 0, 0, 0, 0) == DATAGRAM_DNS_ANSWER);
+        check(classify(68, 0x12, 0x34, 0x81, 0xa0, 0, 1, 0, 1, 0, 0, 0, 1) == DATAGRAM_DNS_RESPONSE);
+        check(classify(60, 0x12, 0x34, 0x83, 0x83, 0, 1, 0, 0, 0, 1, 0, 0) == DATAGRAM_DNS_RESPONSE);
+        check(classify(12, 0x12, 0x34, 0x81, 0x01, 0, 0, 0, 0, 0, 0, 0, 0) == DATAGRAM_DNS_RESPONSE);
 
         /* Too short; a QDCOUNT of two; a result in a query; the bit that must be zero; operations that do
          * not exist */

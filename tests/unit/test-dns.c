@@ -50,7 +50,7 @@ static void test_detect(void) {
 }
 
 /* n queries with the IDs from first on, which arrive at these times; in pieces of that size. */
-static void ask(struct pipeline *t, unsigned first, unsigned n, uint64_t at, size_t piece) {
+static void request(struct pipeline *t, unsigned first, unsigned n, uint64_t at, size_t piece) {
         struct arrival_times times = { .came_at = at };
         uint8_t bytes[16 * MESSAGE_SIZE], *end = bytes;
         struct parsed_chunk chunk = {};
@@ -58,13 +58,13 @@ static void ask(struct pipeline *t, unsigned first, unsigned n, uint64_t at, siz
         for (unsigned i = 0; i < n; i++)
                 end = message(end, first + i, false);
         for (uint8_t *p = bytes; p < end; p += MIN(piece, (size_t) (end - p)))
-                pipeline_feed_questions(t, &chunk, (char*) p, MIN(piece, (size_t) (end - p)), &times, 0);
+                pipeline_feed_requests(t, &chunk, (char*) p, MIN(piece, (size_t) (end - p)), &times, 0);
         pipeline_read(t, at + 1);
         check(!chunk.lost);
 }
 
 /* A response, in pieces of that size. Returns when its query has arrived; 0: there is none. */
-static uint64_t answer(struct pipeline *t, unsigned id, size_t piece) {
+static uint64_t respond(struct pipeline *t, unsigned id, size_t piece) {
         uint8_t bytes[MESSAGE_SIZE], *end = message(bytes, id, true);
         struct pipeline_batch g;
         uint64_t at = 0;
@@ -72,7 +72,7 @@ static uint64_t answer(struct pipeline *t, unsigned id, size_t piece) {
         for (uint8_t *p = bytes; p < end; p += MIN(piece, (size_t) (end - p))) {
                 struct parsed_chunk chunk = {};
 
-                pipeline_feed_answers(t, &chunk, (char*) p, MIN(piece, (size_t) (end - p)));
+                pipeline_feed_responses(t, &chunk, (char*) p, MIN(piece, (size_t) (end - p)));
                 check(!chunk.lost && chunk.begun <= 1);
                 if (pipeline_responses(t, &chunk, true) == 1 && pipeline_complete(t, 1, &g) == 1)
                         at = g.first_at;
@@ -86,18 +86,20 @@ static void test_any_order(size_t piece) {
 
         pipeline_begin(&t, PROTOCOL_DNS, 0, 0);
         for (unsigned i = 0; i < 8; i++)
-                ask(&t, 100 + i, 1, 10 * (i + 1), piece);
-        check(t.asked == 8 && pipeline_oldest(&t) == 10);
-        check(answer(&t, 103, piece) == 40 && answer(&t, 107, piece) == 80 && answer(&t, 100, piece) == 10);
-        check(t.asked == 5 && pipeline_oldest(&t) == 20 && t.oldest_at == 20);
+                request(&t, 100 + i, 1, 10 * (i + 1), piece);
+        check(t.pending == 8 && pipeline_oldest(&t) == 10);
+        check(respond(&t, 103, piece) == 40);
+        check(respond(&t, 107, piece) == 80);
+        check(respond(&t, 100, piece) == 10);
+        check(t.pending == 5 && pipeline_oldest(&t) == 20 && t.oldest_at == 20);
 
         /* Twice, with an ID that none has, which is that to the oldest, and with one that was used before */
-        check(answer(&t, 100, piece) == 0 && t.asked == 5);
-        check(answer(&t, 500, piece) == 20 && answer(&t, 101, piece) == 30);
-        ask(&t, 100, 1, 90, piece);
-        check(answer(&t, 100, piece) == 90 && answer(&t, 105, piece) == 60);
-        check(answer(&t, 104, piece) == 50 && answer(&t, 106, piece) == 70);
-        check(t.asked == 0 && answer(&t, 1, piece) == 0);
+        check(respond(&t, 100, piece) == 0 && t.pending == 5);
+        check(respond(&t, 500, piece) == 20 && respond(&t, 101, piece) == 30);
+        request(&t, 100, 1, 90, piece);
+        check(respond(&t, 100, piece) == 90 && respond(&t, 105, piece) == 60);
+        check(respond(&t, 104, piece) == 50 && respond(&t, 106, piece) == 70);
+        check(t.pending == 0 && respond(&t, 1, piece) == 0);
 }
 
 /* More than have times of their own. */
@@ -107,11 +109,11 @@ static void test_many(void) {
 
         pipeline_begin(&t, PROTOCOL_DNS, 0, 0);
         for (unsigned i = 0; i < 4; i++)
-                ask(&t, 16 * i, 16, i + 1, 640);
-        check(t.asked == 64 && t.n_groups == PIPELINE_BATCHES);
+                request(&t, 16 * i, 16, i + 1, 640);
+        check(t.pending == 64 && t.n_groups == PIPELINE_BATCHES);
         for (unsigned i = 64; i-- > 0; )
-                n += answer(&t, i, 640) != 0;
-        check(n == 64 && t.asked == 0 && t.n_groups == 0);
+                n += respond(&t, i, 640) != 0;
+        check(n == 64 && t.pending == 0 && t.n_groups == 0);
 }
 
 /* All responses leave at once, those of a zone with them. */
@@ -123,14 +125,14 @@ static void test_transfer(void) {
 
         pipeline_begin(&t, PROTOCOL_DNS, 0, 0);
         for (unsigned i = 0; i < 3; i++)
-                ask(&t, i, 1, i + 1, 1);
+                request(&t, i, 1, i + 1, 1);
         for (unsigned i = 0; i < 4; i++)
                 end = message(end, 1, true);
         end = message(end, 2, true);
-        pipeline_feed_answers(&t, &chunk, (char*) bytes, (size_t) (end - bytes));
+        pipeline_feed_responses(&t, &chunk, (char*) bytes, (size_t) (end - bytes));
         check(!chunk.lost && pipeline_responses(&t, &chunk, true) == 2);
-        check(pipeline_complete(&t, 2, &g) == 1 && pipeline_complete(&t, 1, &g) == 1 && t.asked == 1);
-        check(answer(&t, 0, 7) == 1);
+        check(pipeline_complete(&t, 2, &g) == 1 && pipeline_complete(&t, 1, &g) == 1 && t.pending == 1);
+        check(respond(&t, 0, 7) == 1);
 }
 
 /* What is no DNS. */
@@ -142,14 +144,14 @@ static void test_lost(void) {
 
         pipeline_begin(&t, PROTOCOL_DNS, 0, 0);
         message(bytes, 1, true);
-        pipeline_feed_questions(&t, &chunk, (char*) bytes, MESSAGE_SIZE, &times, 0);
-        check(chunk.lost && t.asked == 0);
+        pipeline_feed_requests(&t, &chunk, (char*) bytes, MESSAGE_SIZE, &times, 0);
+        check(chunk.lost && t.pending == 0);
 
         pipeline_begin(&t, PROTOCOL_DNS, 0, 0);
-        ask(&t, 1, 1, 1, 40);
+        request(&t, 1, 1, 1, 40);
         chunk = (struct parsed_chunk) {};
         message(bytes, 1, false);
-        pipeline_feed_answers(&t, &chunk, (char*) bytes, MESSAGE_SIZE);
+        pipeline_feed_responses(&t, &chunk, (char*) bytes, MESSAGE_SIZE);
         check(chunk.lost && pipeline_has_lost_sync(&t, &chunk, 0));
 }
 

@@ -5,12 +5,12 @@
 
 #include "util-exchange.h"
 
-static void ask(struct exchange *x, Totals *t, uint64_t now, uint32_t from, uint32_t to) {
+static void request(struct exchange *x, Totals *t, uint64_t now, uint32_t from, uint32_t to) {
         struct exchange_effect e = {};
         uint32_t bytes = exchange_leave(x, OUT + to, OUT + from);
 
         if (bytes > 0)
-                exchange_ask(x, now, &e);
+                exchange_request(x, now, &e);
         t->bytes_out += bytes;
         account(t, &e);
 }
@@ -24,7 +24,7 @@ static void hear(struct exchange *x, Totals *t, uint64_t now, uint32_t to, uint3
 }
 
 /* The same in the client role, and without any response before. */
-static void test_one_way_asked(void) {
+static void test_one_way_requested(void) {
         const uint64_t second = UINT64_C(1000000000);
         struct exchange x = exchange_new(), y = exchange_new(), z = exchange_new();
         struct exchange_effect e = {};
@@ -38,11 +38,11 @@ static void test_one_way_asked(void) {
         }
 
         for (unsigned i = 0; i < 10; i++) {
-                exchange_ask_again(&x, second + i * 2 * second, &e);
+                exchange_request_again(&x, second + i * 2 * second, &e);
                 check(e.in_flight == (i < 6));
         }
         check(exchange_receive_response(&x, 22 * second, IN + 5, IN, IN + WINDOW, &e) == 0 && !e.begun);
-        exchange_ask_again(&x, 23 * second, &e);
+        exchange_request_again(&x, 23 * second, &e);
         check(exchange_receive_response(&x, 23 * second + 7, IN + 10, IN + 5, IN + 5 + WINDOW, &e) == 1);
         check(e.begun && x.first_at == 23 * second);
         check(e.in_flight == 0);
@@ -70,12 +70,12 @@ static void test_ask_more(void) {
                 struct exchange_effect e = {};
                 uint64_t now = 1000 * (n + 1);
 
-                exchange_ask(&x, now, &e);
+                exchange_request(&x, now, &e);
                 check(in_flight + e.in_flight == 1);
-                exchange_ask_more(&x, now, n, &e);
+                exchange_request_more(&x, now, n, &e);
                 check(in_flight + e.in_flight == (n > 1 ? (int) n : 1));
-                exchange_ask(&x, now + 1, &e);
-                exchange_ask_more(&x, now + 1, 2, &e);
+                exchange_request(&x, now + 1, &e);
+                exchange_request_more(&x, now + 1, 2, &e);
                 in_flight += e.in_flight;
                 check(in_flight == (int) n + 2);
 
@@ -83,16 +83,16 @@ static void test_ask_more(void) {
                 check(n + 2 == exchange_receive_response(&x, now + 10, IN + n * 10 + 10, IN + n * 10,
                                                          IN + WINDOW, &e));
                 in_flight += e.in_flight;
-                check(e.begun && in_flight == 0 && x.asked == 0);
+                check(e.begun && in_flight == 0 && x.pending == 0);
         }
 
         /* Data that begins to be sent after a response is another one; the end of the connection ends all */
         for (uint32_t n = 0; n < 3; n++) {
                 struct exchange_effect e = {};
 
-                exchange_ask_more(&x, 10000, n, &e);
-                check(e.in_flight == (n > 1 ? (int) n : 1) && x.state == EXCHANGE_ASKED);
-                exchange_ask_none(&x, &e);
+                exchange_request_more(&x, 10000, n, &e);
+                check(e.in_flight == (n > 1 ? (int) n : 1) && x.state == EXCHANGE_PENDING);
+                exchange_request_none(&x, &e);
                 exchange_end(&x, 1, 1, 0, &e);
                 check(e.in_flight == 0 && e.unanswered == 1);
                 x = (struct exchange) {};
@@ -111,27 +111,27 @@ static void test_ask_more(void) {
 
 /* If the parser fails at some point, requests parsed before count, and none after. */
 static void test_ask_unparsed(void) {
-        for (uint32_t asked = 0; asked < 4; asked++) {
+        for (uint32_t pending = 0; pending < 4; pending++) {
                 struct exchange x = {};
                 struct exchange_effect e = {};
                 uint32_t in = 20;
                 Totals t = {};
 
-                ask(&x, &t, 1000, 0, 10);
+                request(&x, &t, 1000, 0, 10);
                 hear(&x, &t, 1010, 10, 0);
                 check(t.begun == 1 && t.overlaps == 0);
 
-                exchange_ask_more(&x, 2000, asked, &e);
+                exchange_request_more(&x, 2000, pending, &e);
                 for (unsigned k = 0; k < 2; k++)
                         exchange_set_unparsed(&x, &e);
-                check(e.unparsed == 1 && e.in_flight == (asked > 1 ? (int) asked : 1));
+                check(e.unparsed == 1 && e.in_flight == (pending > 1 ? (int) pending : 1));
                 e = (struct exchange_effect) {};
                 check(exchange_receive_response(&x, 2010, IN + 20, IN + 10, IN + WINDOW, &e) ==
-                      (asked > 1 ? asked : 1));
-                check(e.begun == (asked > 0) && e.overlap == (asked == 0) && e.bytes == 10);
-                check(e.in_flight == -(asked > 1 ? (int) asked : 1));
+                      (pending > 1 ? pending : 1));
+                check(e.begun == (pending > 0) && e.overlap == (pending == 0) && e.bytes == 10);
+                check(e.in_flight == -(pending > 1 ? (int) pending : 1));
                 for (unsigned k = 1; k < 10; k++) {
-                        ask(&x, &t, 3000 * k, 10 * k, 10 * k + 10);
+                        request(&x, &t, 3000 * k, 10 * k, 10 * k + 10);
                         hear(&x, &t, 3000 * k + 10, in + 10, in);
                         hear(&x, &t, 3000 * k + 11, in + 20, in);
                         in += 20;
@@ -148,10 +148,10 @@ static void test_pipe(void) {
         struct exchange x = {};
         int in_flight;
 
-        exchange_ask(&x, 1000, &e);
-        exchange_ask_more(&x, 1000, 1, &e);
-        exchange_ask(&x, 1020, &e);
-        exchange_ask_more(&x, 1020, 2, &e);
+        exchange_request(&x, 1000, &e);
+        exchange_request_more(&x, 1000, 1, &e);
+        exchange_request(&x, 1020, &e);
+        exchange_request_more(&x, 1020, 2, &e);
         exchange_pipe(&x, IN);
         check(e.in_flight == 3 && x.flags & EXCHANGE_PIPED && x.read_end == IN);
         in_flight = e.in_flight;
@@ -164,18 +164,18 @@ static void test_pipe(void) {
         check(exchange_when(&marks, IN + 10, 1) == 1100 && exchange_when(&marks, IN + 11, 0) == 1120);
         /* No client waits for more than a second without a response: it is not a stream of messages without
          * responses */
-        exchange_ask_again(&x, 1020 + EXCHANGE_PATIENCE_NSEC + 1, &e);
+        exchange_request_again(&x, 1020 + EXCHANGE_PATIENCE_NSEC + 1, &e);
         check(e.in_flight == 0 && !(x.flags & EXCHANGE_ONE_WAY));
 
         exchange_piped(&x, 1, &e);
-        check(in_flight + e.in_flight == 2 && x.asked == 2);
-        check(!exchange_pipe_read(&x, IN + 10, 1, 0, &e) && x.n_marks == 1 && x.state == EXCHANGE_ASKED);
+        check(in_flight + e.in_flight == 2 && x.pending == 2);
+        check(!exchange_pipe_read(&x, IN + 10, 1, 0, &e) && x.n_marks == 1 && x.state == EXCHANGE_PENDING);
         exchange_piped(&x, 2, &e);
-        check(in_flight + e.in_flight == 0 && x.asked == 0);
+        check(in_flight + e.in_flight == 0 && x.pending == 0);
         /* Amid a response, a further request with a response */
         check(!exchange_pipe_read(&x, IN + 25, 0, 0, &e) && x.n_marks == 0);
-        exchange_ask(&x, 1200, &e);
-        exchange_ask_more(&x, 1200, 1, &e);
+        exchange_request(&x, 1200, &e);
+        exchange_request_more(&x, 1200, 1, &e);
         check(in_flight + e.in_flight == 1);
         check(exchange_receive_response(&x, 1300, IN + 50, IN + 25, IN + WINDOW, &e) == 0);
         exchange_piped(&x, 1, &e);
@@ -184,7 +184,7 @@ static void test_pipe(void) {
         /* Data sent without a request belongs to none; the next request is an ordinary one */
         e = (struct exchange_effect) {};
         check(exchange_receive_response(&x, 1310, IN + 60, IN + 50, IN + WINDOW, &e) == 0 && !e.grown);
-        exchange_ask(&x, 1400, &e);
+        exchange_request(&x, 1400, &e);
         check(x.first_at == 1400);
         check(exchange_receive_response(&x, 1500, IN + 70, IN + 60, IN + WINDOW, &e) == 1);
         check(e.begun && e.in_flight == 0);
@@ -193,15 +193,15 @@ static void test_pipe(void) {
         for (int lost = 0; lost <= 1; lost++) {
                 x = (struct exchange) {};
                 e = (struct exchange_effect) {};
-                exchange_ask(&x, 1000, &e);
-                exchange_ask_more(&x, 1000, 5, &e);
+                exchange_request(&x, 1000, &e);
+                exchange_request_more(&x, 1000, 5, &e);
                 exchange_pipe(&x, IN);
                 check(e.in_flight == 5);
                 (void) exchange_receive_response(&x, 1100, IN + 10, IN, IN + WINDOW, &e);
                 if (lost)
                         check(exchange_pipe_read(&x, IN + 10, 0, 1, &e) && x.state == EXCHANGE_IDLE);
                 else {
-                        exchange_ask_none(&x, &e);
+                        exchange_request_none(&x, &e);
                         exchange_end(&x, 1, 1, 0, &e);
                         check(e.unanswered == 1);
                 }
@@ -209,7 +209,7 @@ static void test_pipe(void) {
         }
         /* Too late: a response has begun to arrive */
         x = (struct exchange) {};
-        exchange_ask(&x, 1000, &e);
+        exchange_request(&x, 1000, &e);
         (void) exchange_receive_response(&x, 1100, IN + 10, IN, IN + WINDOW, &e);
         exchange_pipe(&x, IN);
         check(!(x.flags & EXCHANGE_PIPED));
@@ -223,12 +223,12 @@ static void test_ask(void) {
         for (uint32_t i = 0; i < 1000; i++) {
                 uint64_t now = 1000 * (i + 1);
 
-                ask(&x, &t, now, 100 * i, 100 * i + 40);
+                request(&x, &t, now, 100 * i, 100 * i + 40);
                 check(t.in_flight == 1 && x.open_at == now && x.first_at == now);
-                ask(&x, &t, now + 10, 100 * i + 40, 100 * (i + 1));
+                request(&x, &t, now + 10, 100 * i + 40, 100 * (i + 1));
                 check(t.in_flight == 1 && x.first_at == now);
                 /* Both retransmitted, and acknowledged */
-                ask(&x, &t, now + 50, 100 * i + 40, 100 * (i + 1));
+                request(&x, &t, now + 50, 100 * i + 40, 100 * (i + 1));
                 hear(&x, &t, now + 60, 30 * i, 30 * i);
                 check(t.begun == i && t.in_flight == 1);
 
@@ -246,7 +246,7 @@ static void test_ask(void) {
 }
 
 /* Greetings, notifications, and responses with pauses. */
-static void test_hear_unasked(void) {
+static void test_hear_unsolicited(void) {
         struct exchange x = {};
         Totals t = {};
 
@@ -254,7 +254,7 @@ static void test_hear_unasked(void) {
         hear(&x, &t, 20, 80, 50);
         check(t.begun == 0 && t.grown == 0 && t.in_flight == 0 && t.bytes_in == 80);
 
-        ask(&x, &t, 100, 0, 10);
+        request(&x, &t, 100, 0, 10);
         hear(&x, &t, 200, 90, 80);
         hear(&x, &t, 200 + EXCHANGE_SILENCE_NSEC - 1, 100, 90);
         check(t.begun == 1 && t.grown == 1);
@@ -262,12 +262,12 @@ static void test_hear_unasked(void) {
         hear(&x, &t, 201 + 3 * EXCHANGE_SILENCE_NSEC, 120, 110);
         check(t.begun == 1 && t.grown == 1 && t.in_flight == 0 && t.bytes_in == 120);
 
-        ask(&x, &t, 300 + 3 * EXCHANGE_SILENCE_NSEC, 10, 20);
+        request(&x, &t, 300 + 3 * EXCHANGE_SILENCE_NSEC, 10, 20);
         hear(&x, &t, 400 + 3 * EXCHANGE_SILENCE_NSEC, 130, 120);
         check(t.begun == 2 && t.in_flight == 0);
 
         /* Forged: far beyond the window */
-        ask(&x, &t, 500 + 3 * EXCHANGE_SILENCE_NSEC, 20, 30);
+        request(&x, &t, 500 + 3 * EXCHANGE_SILENCE_NSEC, 20, 30);
         hear(&x, &t, 600 + 3 * EXCHANGE_SILENCE_NSEC, 130 + 10 * WINDOW, 130);
         check(t.begun == 2 && t.in_flight == 1 && t.bytes_in == 130);
 }
@@ -277,19 +277,19 @@ static void test_ask_ends(void) {
         struct exchange x = {}, y = {};
         Totals t = {}, s = {};
 
-        ask(&x, &t, 10, 0, 10);
+        request(&x, &t, 10, 0, 10);
         hear(&x, &t, 20, 10, 0);
         end(&x, &t, true, 0);
         check(t.unanswered == 0 && t.in_flight == 0);
 
-        ask(&y, &s, 10, 0, 10);
+        request(&y, &s, 10, 0, 10);
         end(&y, &s, true, 0);
         check(s.unanswered == 1 && s.in_flight == 0);
         end(&y, &s, true, 0);
         check(s.unanswered == 1 && s.in_flight == 0);
 
         /* Data to and from a peer that has closed its end is ignored */
-        ask(&y, &s, 30, 10, 20);
+        request(&y, &s, 30, 10, 20);
         hear(&y, &s, 40, 10, 0);
         check(s.begun == 0 && s.in_flight == 0 && s.unanswered == 1 && s.bytes_in == 10 &&
               s.bytes_out == 20);
@@ -297,10 +297,10 @@ static void test_ask_ends(void) {
 
 int main(void) {
         test_ask();
-        test_one_way_asked();
+        test_one_way_requested();
         test_ask_more();
         test_ask_unparsed();
         test_pipe();
-        test_hear_unasked();
+        test_hear_unsolicited();
         test_ask_ends();
 }

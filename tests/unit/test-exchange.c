@@ -300,7 +300,7 @@ static void test_ends(void) {
 
 /* A slow reader: the response is in flight while written bytes are unsent, and again when more are
  * written. */
-static void test_slow_answer(void) {
+static void test_slow_response(void) {
         struct exchange x = exchange_new();
         Totals t = {};
 
@@ -438,7 +438,7 @@ static void test_remarks(void) {
         for (unsigned i = 0; i < 10; i++, at += 39) {
                 e = (struct exchange_effect) {};
                 check(exchange_is_idle(&x));
-                exchange_arrive_unasked(&x, 10 + i, &(struct exchange_segment) { IN + at, IN + at + 39,
+                exchange_arrive_unsolicited(&x, 10 + i, &(struct exchange_segment) { IN + at, IN + at + 39,
                                                                                  IN + at, IN + at + WINDOW },
                                         &e);
                 check(e.in_flight == 0 && e.bytes == 39);
@@ -449,12 +449,12 @@ static void test_remarks(void) {
 
         /* A request behind it, read at the same time */
         e = (struct exchange_effect) {};
-        exchange_arrive_unasked(&x, 50, &(struct exchange_segment) { IN + at, IN + at + 39, IN + at,
+        exchange_arrive_unsolicited(&x, 50, &(struct exchange_segment) { IN + at, IN + at + 39, IN + at,
                                                                        IN + at + WINDOW }, &e);
         arrive(&x, &t, 60, at + 39, at + 64, at + 39);
         check(t.in_flight == 1 && !exchange_is_idle(&x));
         reads(&x, &t, 70, at + 64);
-        check(x.state == EXCHANGE_ASKED && x.first_at == 60 && !exchange_is_idle(&x));
+        check(x.state == EXCHANGE_PENDING && x.first_at == 60 && !exchange_is_idle(&x));
         depart(&x, &t, 80, 1000, 1100, 1100);
         check(t.begun == 1 && t.in_flight == 0 && t.overlaps == 0 && exchange_is_idle(&x));
 
@@ -463,12 +463,12 @@ static void test_remarks(void) {
         check(t.grown == 1 && t.in_flight == 1);
         /* The message before the request, retransmitted, has no effect */
         e = (struct exchange_effect) {};
-        exchange_arrive_unasked(&x, 95, &(struct exchange_segment) { IN + at, IN + at + 39, IN + at + 64,
+        exchange_arrive_unsolicited(&x, 95, &(struct exchange_segment) { IN + at, IN + at + 39, IN + at + 64,
                                                                        IN + at + WINDOW }, &e);
-        check(e.bytes == 0 && e.in_flight == 0 && x.state == EXCHANGE_ANSWERING);
+        check(e.bytes == 0 && e.in_flight == 0 && x.state == EXCHANGE_RESPONDING);
         at += 64;
         e = (struct exchange_effect) {};
-        exchange_arrive_unasked(&x, 100, &(struct exchange_segment) { IN + at, IN + at + 39, IN + at,
+        exchange_arrive_unsolicited(&x, 100, &(struct exchange_segment) { IN + at, IN + at + 39, IN + at,
                                                                        IN + at + WINDOW }, &e);
         check(e.in_flight == -1);
         t.in_flight += e.in_flight;
@@ -606,7 +606,7 @@ static void test_messages(void) {
                 for (unsigned i = 0; i < 120; i++) {
                         exchange_note_part(&x, second + i * second / 10, x.read_at, k == 0 ? 100 : 60000,
                                            k == 0 || i % 2);
-                        exchange_ask_again(&x, second + i * second / 10, &e);
+                        exchange_request_again(&x, second + i * second / 10, &e);
                         check(e.in_flight == !(k == 0 && i > 100));
                 }
                 check(exchange_receive_response(&x, 14 * second, IN + 5, IN, IN + WINDOW, &e) == (k == 1));
@@ -689,7 +689,7 @@ static void test_session(void) {
                 end(&x, &t, false, 0);
                 check(t.unanswered == !session && t.in_flight == 0);
 
-                exchange_ask(&y, 100, &e);
+                exchange_request(&y, 100, &e);
                 exchange_end(&y, 1, 1, 0, &e);
                 check(e.unanswered == !session && e.in_flight == 0);
         }
@@ -702,7 +702,7 @@ static void test_session(void) {
  * after it, it is an ordinary one. */
 static void test_farewell(void) {
         static const struct {
-                bool marked, follows, answered;
+                bool marked, follows, responded;
                 unsigned unanswered;
         } table[] = { { true, false, false, 0 }, { false, false, false, 1 }, { true, true, false, 1 },
                       { true, false, true, 0 } };
@@ -738,10 +738,10 @@ static void test_farewell(void) {
                                 arrive(&x, &t, 12, 5, 10, 5);
                                 reads(&x, &t, 13, 10);
                         }
-                        if (table[i].answered)
+                        if (table[i].responded)
                                 depart(&x, &t, 14, 0, 10, 10);
                         end(&x, &t, gone, 0);
-                        check(t.unanswered == table[i].unanswered && t.begun == table[i].answered &&
+                        check(t.unanswered == table[i].unanswered && t.begun == table[i].responded &&
                               t.in_flight == 0);
                 }
 }
@@ -892,6 +892,6 @@ int main(void) {
         test_server_speaks_first();
         test_pipelining();
         test_ends();
-        test_slow_answer();
+        test_slow_response();
         test_random();
 }

@@ -14,7 +14,7 @@ static struct pipeline http(void) {
 }
 
 /* In pieces of this size. Returns whether it is understood. */
-static bool ask(struct pipeline *t, const char *s, size_t piece_size) {
+static bool request(struct pipeline *t, const char *s, size_t piece_size) {
         struct arrival_times times = { .came_at = 1 };
         struct parsed_chunk piece = {};
         size_t length = strlen(s);
@@ -22,31 +22,31 @@ static bool ask(struct pipeline *t, const char *s, size_t piece_size) {
         for (size_t i = 0, n; i < length && !piece.lost; i += n) {
                 n = MIN(piece_size, length - i);
                 times.came_at++;
-                pipeline_feed_questions(t, &piece, s + i, n, &times, (uint32_t) i);
+                pipeline_feed_requests(t, &piece, s + i, n, &times, (uint32_t) i);
                 pipeline_read(t, times.came_at);
         }
         return !piece.lost;
 }
 
 /* The same; all pieces as one. Returns the number of requests with a response. */
-static uint32_t answer(struct pipeline *t, const char *s, size_t piece_size, struct parsed_chunk *ret) {
+static uint32_t respond(struct pipeline *t, const char *s, size_t piece_size, struct parsed_chunk *ret) {
         size_t length = strlen(s);
-        uint32_t answered = 0;
+        uint32_t responded = 0;
 
         *ret = (struct parsed_chunk) {};
         for (size_t i = 0, n; i < length && !ret->lost && !ret->tunnel; i += n) {
                 struct parsed_chunk piece = {};
 
                 n = MIN(piece_size, length - i);
-                pipeline_feed_answers(t, &piece, s + i, n);
-                answered += pipeline_take_answers(t, &piece, false);
+                pipeline_feed_responses(t, &piece, s + i, n);
+                responded += pipeline_take_responses(t, &piece, false);
                 ret->lost = piece.lost;
                 ret->tunnel = piece.tunnel;
                 ret->streams += piece.streams;
                 ret->status4xx += piece.status4xx;
                 ret->failed += piece.failed;
         }
-        return answered;
+        return responded;
 }
 
 static uint32_t detect(const char *s) {
@@ -81,7 +81,7 @@ static void test_detect(void) {
 }
 
 /* However they are cut. */
-static void test_questions(void) {
+static void test_requests(void) {
         static const struct {
                 const char *data;
                 uint32_t n;
@@ -138,21 +138,21 @@ static void test_questions(void) {
                 for (size_t size = 1; size <= strlen(table[i].data); size++) {
                         struct pipeline t = http();
 
-                        check(ask(&t, table[i].data, size));
-                        check(t.asked == table[i].n);
+                        check(request(&t, table[i].data, size));
+                        check(t.pending == table[i].n);
                         check(t.bare[0] == table[i].bare);
                 }
         for (size_t i = 0; i < ELEMENTSOF(lost); i++)
                 for (size_t size = 1; size <= strlen(lost[i]); size++) {
                         struct pipeline t = http();
 
-                        check(!ask(&t, lost[i], size));
+                        check(!request(&t, lost[i], size));
                 }
 }
 
-static void test_answers(void) {
+static void test_responses(void) {
         static const struct {
-                const char *question, *answer;
+                const char *request, *response;
                 uint32_t n, status4xx, status5xx, streams;
                 bool unfinished;
         } table[] = {
@@ -189,20 +189,20 @@ static void test_answers(void) {
         };
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
-                for (size_t size = 1; size <= strlen(table[i].answer); size++) {
+                for (size_t size = 1; size <= strlen(table[i].response); size++) {
                         struct pipeline t = http();
                         struct parsed_chunk piece;
-                        char question[100];
+                        char head[100];
 
-                        (void) snprintf(question, sizeof(question), "%s / HTTP/1.1\r\n\r\n",
-                                        table[i].question);
-                        check(ask(&t, question, 100));
-                        check(answer(&t, table[i].answer, size, &piece) == table[i].n);
+                        (void) snprintf(head, sizeof(head), "%s / HTTP/1.1\r\n\r\n",
+                                        table[i].request);
+                        check(request(&t, head, 100));
+                        check(respond(&t, table[i].response, size, &piece) == table[i].n);
                         check(!piece.lost && !piece.tunnel);
                         check(piece.status4xx == table[i].status4xx &&
                               piece.failed == table[i].status5xx);
                         check(piece.streams == table[i].streams);
-                        check(t.asked == 1 - table[i].n);
+                        check(t.pending == 1 - table[i].n);
                         /* A stream is in flight no longer */
                         check(!!(t.flags & PIPELINE_RESPONDING) == (table[i].unfinished &&
                                                                     table[i].streams == 0));
@@ -220,25 +220,25 @@ static void test_tunnel(void) {
 
         for (size_t size = 1; size < 100; size++) {
                 t = http();
-                check(ask(&t, "CONNECT a:443 HTTP/1.1\r\n\r\n", 100));
-                check(answer(&t, "HTTP/1.1 200 OK\r\nA: b\r\n\r\n\x16\x03\x01", size, &piece) == 1);
+                check(request(&t, "CONNECT a:443 HTTP/1.1\r\n\r\n", 100));
+                check(respond(&t, "HTTP/1.1 200 OK\r\nA: b\r\n\r\n\x16\x03\x01", size, &piece) == 1);
                 check(piece.tunnel && !piece.lost);
 
                 t = http();
-                check(ask(&t, "GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n", 100));
-                check(answer(&t, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\nHTTP/1.1 "
+                check(request(&t, "GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n", 100));
+                check(respond(&t, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\nHTTP/1.1 "
                                  "500 x\r\n", size, &piece) == 1);
                 check(piece.tunnel == 1 && !piece.lost && piece.failed == 0);
 
                 /* The response is on stream 1 */
                 t = http();
-                check(ask(&t, "GET / HTTP/1.1\r\nUpgrade: h2c\r\n\r\n", 100));
-                check(answer(&t, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n", size,
+                check(request(&t, "GET / HTTP/1.1\r\nUpgrade: h2c\r\n\r\n", 100));
+                check(respond(&t, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n", size,
                              &piece) == 0);
-                check(piece.tunnel == 2 && !piece.lost && t.asked == 1);
+                check(piece.tunnel == 2 && !piece.lost && t.pending == 1);
         }
         t = http();
-        check(ask(&t, "GET / HTTP/1.1\r\n\r\n", 100));
+        check(request(&t, "GET / HTTP/1.1\r\n\r\n", 100));
 
         /* Nothing counts any more, in neither direction */
         pipeline_end(&t, &x, &e);
@@ -252,19 +252,20 @@ static void test_tunnel(void) {
 
         /* Only the last request can have it */
         t = http();
-        check(ask(&t, "CONNECT a:443 HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n", 100));
-        check(answer(&t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 100, &piece) == 1 && !piece.tunnel);
+        check(request(&t, "CONNECT a:443 HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n", 100));
+        check(respond(&t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 100, &piece) == 1);
+        check(!piece.tunnel);
 }
 
 /* Kinds of requests and responses in any order, all sizes of pieces: each response is that to its
  * request. */
 static void test_pipeline(void) {
-        static const char *const questions[] = {
+        static const char *const requests[] = {
                 "GET /a HTTP/1.1\r\nHost: a.example\r\nAccept: */*\r\n\r\n",
                 "HEAD /b HTTP/1.1\r\nHost: a.example\r\n\r\n",
                 "POST /c HTTP/1.1\r\nContent-Length: 11\r\n\r\nGET / HTTP/",
                 "POST /d HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n7\r\nHTTP/1.\r\n0\r\n\r\n",
-        }, *const answers[] = {
+        }, *const responses[] = {
                 HEAD "Content-Length: 10\r\n\r\nHTTP/1.1 5",
                 HEAD "Transfer-Encoding: chunked\r\n\r\n8\r\nHTTP/1.1\r\n0\r\n\r\n",
                 "HTTP/1.1 503 No\r\nRetry-After: 5\r\nContent-Type: text/html\r\nContent-Length: 3\r\n\r\n"
@@ -282,26 +283,26 @@ static void test_pipeline(void) {
 
                 q[0] = a[0] = 0;
                 for (unsigned i = 0; i < n; i++) {
-                        unsigned kind = (unsigned) rand_r(&s) % ELEMENTSOF(questions),
-                                how = (unsigned) rand_r(&s) % ELEMENTSOF(answers);
+                        unsigned kind = (unsigned) rand_r(&s) % ELEMENTSOF(requests),
+                                how = (unsigned) rand_r(&s) % ELEMENTSOF(responses);
 
-                        (void) stpcpy(q + strlen(q), questions[kind]);
+                        (void) stpcpy(q + strlen(q), requests[kind]);
                         if (rand_r(&s) % 5 == 0)
                                 (void) stpcpy(a + strlen(a), "HTTP/1.1 102 Processing\r\n\r\n");
                         if (kind == 1)
-                                (void) strncat(a, answers[how],
-                                               (size_t) (strstr(answers[how], "\r\n\r\n") +
-                                                         4 - answers[how]));
+                                (void) strncat(a, responses[how],
+                                               (size_t) (strstr(responses[how], "\r\n\r\n") +
+                                                         4 - responses[how]));
                         else
-                                (void) stpcpy(a + strlen(a), answers[how]);
+                                (void) stpcpy(a + strlen(a), responses[how]);
                         status4xx += how == 3;
                         status5xx += how == 2;
                 }
-                check(ask(&t, q, 1 + (size_t) rand_r(&s) % 700));
-                check(t.asked == n && t.in.state == 0);
-                check(answer(&t, a, 1 + (size_t) rand_r(&s) % 700, &piece) == n);
+                check(request(&t, q, 1 + (size_t) rand_r(&s) % 700));
+                check(t.pending == n && t.in.state == 0);
+                check(respond(&t, a, 1 + (size_t) rand_r(&s) % 700, &piece) == n);
                 check(!piece.lost && piece.status4xx == status4xx && piece.failed == status5xx);
-                check(t.asked == 0 && t.out.state == 0 && !(t.flags & PIPELINE_RESPONDING));
+                check(t.pending == 0 && t.out.state == 0 && !(t.flags & PIPELINE_RESPONDING));
         }
 }
 
@@ -314,35 +315,35 @@ static void test_body_in_pieces(void) {
         struct pipeline t = http();
         struct pipeline_batch g;
 
-        pipeline_feed_questions(&t, &piece,
+        pipeline_feed_requests(&t, &piece,
                                 "POST / HTTP/1.1\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n", 62,
                                 &times, 0);
         pipeline_read(&t, 11);
         pipeline_commit(&t, &x, 11, 1, &e);
-        check(t.asked == 1 && e.in_flight == 1 && !(x.flags & EXCHANGE_LATE));
-        check(answer(&t, "HTTP/1.1 100 Continue\r\n\r\n", 100, &piece) == 0);
+        check(t.pending == 1 && e.in_flight == 1 && !(x.flags & EXCHANGE_LATE));
+        check(respond(&t, "HTTP/1.1 100 Continue\r\n\r\n", 100, &piece) == 0);
         piece = (struct parsed_chunk) {};
         times.came_at = 20;
-        pipeline_feed_questions(&t, &piece, "abcde", 5, &times, 62);
+        pipeline_feed_requests(&t, &piece, "abcde", 5, &times, 62);
         pipeline_read(&t, 21);
         times.came_at = 30;
-        pipeline_feed_questions(&t, &piece, "abcdeGET / HTTP/1.1\r\n\r\n", 23, &times, 67);
+        pipeline_feed_requests(&t, &piece, "abcdeGET / HTTP/1.1\r\n\r\n", 23, &times, 67);
         pipeline_read(&t, 31);
-        check(!piece.lost && t.asked == 2);
+        check(!piece.lost && t.pending == 2);
         check(pipeline_complete(&t, 1, &g) == 1 && g.first_at == 10 && g.last_at == 30 && g.read_at == 31);
         check(pipeline_complete(&t, 1, &g) == 1 && g.first_at == 30 && g.last_at == 30 && g.read_at == 31);
 
         /* After the response: what still arrives is not in flight, and the next request is one */
-        pipeline_feed_questions(&t, &piece, "PUT / HTTP/1.1\r\nContent-Length: 10\r\n\r\n", 38, &times, 100);
+        pipeline_feed_requests(&t, &piece, "PUT / HTTP/1.1\r\nContent-Length: 10\r\n\r\n", 38, &times, 100);
         pipeline_read(&t, 41);
-        check(answer(&t, "HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n", 100, &piece) == 1);
+        check(respond(&t, "HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n", 100, &piece) == 1);
         pipeline_commit(&t, &x, 42, 1, &e);
         check(e.in_flight == 0 && x.flags & EXCHANGE_LATE);
         exchange_arrive(&x, 43, &(struct exchange_segment) { 138, 148, 138, 65536 }, &e);
         check(e.in_flight == 0 && x.n_marks == 1);
         piece = (struct parsed_chunk) {};
-        pipeline_feed_questions(&t, &piece, "abcdefghijGET / HTTP/1.1\r\n\r\n", 28, &times, 138);
-        check(t.asked == 1 && !piece.lost);
+        pipeline_feed_requests(&t, &piece, "abcdefghijGET / HTTP/1.1\r\n\r\n", 28, &times, 138);
+        check(t.pending == 1 && !piece.lost);
         pipeline_commit(&t, &x, 44, 1, &e);
         check(e.in_flight == 1 && !(x.flags & EXCHANGE_LATE));
 }
@@ -352,18 +353,18 @@ static void test_early(void) {
         struct parsed_chunk piece;
         struct pipeline t = http();
 
-        check(ask(&t, "GET /a-line-without-end", 100));
-        check(t.asked == 0);
-        check(answer(&t, "HTTP/1.1 414 Too Long\r\nContent-Length: 3\r\n\r\nno\n", 100, &piece) == 1);
+        check(request(&t, "GET /a-line-without-end", 100));
+        check(t.pending == 0);
+        check(respond(&t, "HTTP/1.1 414 Too Long\r\nContent-Length: 3\r\n\r\nno\n", 100, &piece) == 1);
         check(piece.status4xx == 1 && pipeline_is_late(&t));
-        check(ask(&t, " HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n", 100));
-        check(t.asked == 1);
+        check(request(&t, " HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n", 100));
+        check(t.pending == 1);
 
         t = http();
         for (size_t size = 1; size < 60; size++) {
-                check(answer(&t, "HTTP/1.0 408 Request Timeout\r\nContent-Length: 3\r\n\r\nabc", size,
+                check(respond(&t, "HTTP/1.0 408 Request Timeout\r\nContent-Length: 3\r\n\r\nabc", size,
                              &piece) == 0);
-                check(piece.status4xx == 0 && !(t.flags & PIPELINE_RESPONDING) && t.asked == 0);
+                check(piece.status4xx == 0 && !(t.flags & PIPELINE_RESPONDING) && t.pending == 0);
         }
 }
 
@@ -374,27 +375,27 @@ static void test_until_close(void) {
         struct parsed_chunk piece;
         struct pipeline t = http();
 
-        check(ask(&t, "GET / HTTP/1.0\r\n\r\n", 100));
+        check(request(&t, "GET / HTTP/1.0\r\n\r\n", 100));
         pipeline_commit(&t, &x, 5, 1, &e);
-        check(answer(&t, "HTTP/1.0 200 OK\r\n\r\nabc", 100, &piece) == 1);
+        check(respond(&t, "HTTP/1.0 200 OK\r\n\r\nabc", 100, &piece) == 1);
         pipeline_commit(&t, &x, 6, 1, &e);
         check(e.in_flight == 1 && t.flags & PIPELINE_RESPONDING);
         pipeline_half_close(&t, &x, 7, 10, &e);
-        exchange_end(&x, 0, t.asked, 10, &e);
+        exchange_end(&x, 0, t.pending, 10, &e);
         check(e.in_flight == 1 && e.unanswered == 0 && pipeline_is_more(&t));
         pipeline_commit(&t, &x, 8, 1, &e);
-        exchange_end(&x, 1, t.asked, 0, &e);
+        exchange_end(&x, 1, t.pending, 0, &e);
         check(e.in_flight == 0 && e.unanswered == 0);
 
         /* One whose length is known is broken by it */
         t = http();
         x = (struct exchange) {};
-        check(ask(&t, "GET / HTTP/1.0\r\n\r\n", 100));
-        check(answer(&t, "HTTP/1.0 200 OK\r\nContent-Length: 10\r\n\r\nabc", 100, &piece) == 1);
+        check(request(&t, "GET / HTTP/1.0\r\n\r\n", 100));
+        check(respond(&t, "HTTP/1.0 200 OK\r\nContent-Length: 10\r\n\r\nabc", 100, &piece) == 1);
         pipeline_commit(&t, &x, 6, 1, &e);
         pipeline_half_close(&t, &x, 7, 0, &e);
-        exchange_end(&x, 0, t.asked, 0, &e);
-        exchange_end(&x, 1, t.asked, 0, &e);
+        exchange_end(&x, 0, t.pending, 0, &e);
+        exchange_end(&x, 1, t.pending, 0, &e);
         check(e.in_flight == 0 && e.unanswered == 1);
 }
 
@@ -403,7 +404,7 @@ static void test_long_bodies(void) {
         struct parsed_chunk piece;
         struct pipeline t = http();
 
-        check(ask(&t, "PUT / HTTP/1.1\r\nContent-Length: 5368709120\r\n\r\n", 1000));
+        check(request(&t, "PUT / HTTP/1.1\r\nContent-Length: 5368709120\r\n\r\n", 1000));
         for (uint64_t left = UINT64_C(5) << 30; left > 0; ) {
                 static char zeros[1 << 16];
                 struct arrival_times times = { .came_at = 1 };
@@ -416,12 +417,12 @@ static void test_long_bodies(void) {
                         continue;
                 }
                 piece = (struct parsed_chunk) {};
-                pipeline_feed_questions(&t, &piece, zeros, 1, &times, 1000);
+                pipeline_feed_requests(&t, &piece, zeros, 1, &times, 1000);
                 check(!piece.lost);
                 left--;
         }
-        check(t.in.state == 0 && t.asked == 1);
-        check(ask(&t, "GET / HTTP/1.1\r\n\r\n", 1000) && t.asked == 2);
+        check(t.in.state == 0 && t.pending == 1);
+        check(request(&t, "GET / HTTP/1.1\r\n\r\n", 1000) && t.pending == 2);
 }
 
 /* Whole pipelines of HEAD, with responses as they arrive: none is taken for the body of the one before. */
@@ -430,36 +431,36 @@ static void test_many_heads(void) {
         struct parsed_chunk piece;
         struct pipeline t = http();
         bool is_head[3000];
-        unsigned seed = 1, n = 0, answered = 0;
+        unsigned seed = 1, n = 0, responded = 0;
 
         for (unsigned round = 0; round < 200; round++) {
                 for (unsigned i = (unsigned) rand_r(&seed) % 300; i > 0 && n < ELEMENTSOF(is_head) &&
-                     t.asked < PIPELINE_BODYLESS_MAX; i--) {
+                     t.pending < PIPELINE_BODYLESS_MAX; i--) {
                         is_head[n] = rand_r(&seed) % 3 > 0;
-                        check(ask(&t, is_head[n] ? "HEAD / HTTP/1.1\r\n\r\n" : "GET / HTTP/1.1\r\n\r\n",
+                        check(request(&t, is_head[n] ? "HEAD / HTTP/1.1\r\n\r\n" : "GET / HTTP/1.1\r\n\r\n",
                                   100));
                         n++;
                 }
-                for (unsigned i = (unsigned) rand_r(&seed) % 300; i > 0 && answered < n; i--, answered++) {
+                for (unsigned i = (unsigned) rand_r(&seed) % 300; i > 0 && responded < n; i--, responded++) {
                         char both[sizeof(response) + 5];
 
                         (void) snprintf(both, sizeof(both), "%s%s", response,
-                                        is_head[answered] ? "" : "abcde");
-                        check(answer(&t, both, strlen(both), &piece) == 1 && !piece.lost);
+                                        is_head[responded] ? "" : "abcde");
+                        check(respond(&t, both, strlen(both), &piece) == 1 && !piece.lost);
                         check(t.out.state == 0);
                 }
-                check(t.asked == n - answered);
+                check(t.pending == n - responded);
         }
         check(n > 2 * PIPELINE_BODYLESS_MAX);
 
         /* More of them than can be distinguished: the parser gives up */
         t = http();
         for (unsigned i = 0; i < PIPELINE_BODYLESS_MAX; i++)
-                check(ask(&t, "HEAD / HTTP/1.1\r\n\r\n", 100));
+                check(request(&t, "HEAD / HTTP/1.1\r\n\r\n", 100));
         for (unsigned i = 0; i < 100; i++)
-                check(ask(&t, "GET / HTTP/1.1\r\n\r\n", 100));
-        check(!ask(&t, "HEAD / HTTP/1.1\r\n\r\n", 100));
-        check(answer(&t, response, strlen(response), &piece) == 1 && t.n_bare == PIPELINE_BODYLESS_MAX - 1);
+                check(request(&t, "GET / HTTP/1.1\r\n\r\n", 100));
+        check(!request(&t, "HEAD / HTTP/1.1\r\n\r\n", 100));
+        check(respond(&t, response, strlen(response), &piece) == 1 && t.n_bare == PIPELINE_BODYLESS_MAX - 1);
         pipeline_reset(&t);
         check(t.n_bare == 0 && !pipeline_is_bare(&t, 0));
 }
@@ -479,9 +480,9 @@ static void test_misunderstood(void) {
                         uint64_t word = 0;
 
                         for (unsigned k = 0; k < before; k++)
-                                check(ask(&t, "GET / HTTP/1.1\r\n\r\n", 100));
+                                check(request(&t, "GET / HTTP/1.1\r\n\r\n", 100));
                         t.flags |= PIPELINE_UNDERSTOOD;
-                        check(!ask(&t, junk[i], 100));
+                        check(!request(&t, junk[i], 100));
                         pipeline_misunderstand(&t, 1000, 7, 0);
                         pipeline_read(&t, 8);
                         check(t.missed && t.in_pos == 1000);
@@ -489,16 +490,16 @@ static void test_misunderstood(void) {
                         memcpy(&word, "GET / HT", sizeof(word));
                         check(!pipeline_resumes(&t, 1000, word, 8, 0));
                         for (unsigned k = 0; k < before; k++)
-                                check(answer(&t, response, 100, &piece) == 1 && !piece.lost &&
+                                check(respond(&t, response, 100, &piece) == 1 && !piece.lost &&
                                       piece.status4xx == 0);
-                        check(answer(&t, refusal, 100, &piece) == 1 && !piece.lost &&
+                        check(respond(&t, refusal, 100, &piece) == 1 && !piece.lost &&
                               piece.status4xx == 1);
-                        check(t.asked == 0 && t.out.state == 0);
+                        check(t.pending == 0 && t.out.state == 0);
 
                         /* A server that goes on after that */
                         check(pipeline_resumes(&t, 1000, word, 8, 0) && !t.missed && !t.not_understood);
-                        check(ask(&t, "GET / HTTP/1.1\r\n\r\n", 100) && t.asked == 1);
-                        check(answer(&t, response, 100, &piece) == 1 && t.asked == 0);
+                        check(request(&t, "GET / HTTP/1.1\r\n\r\n", 100) && t.pending == 1);
+                        check(respond(&t, response, 100, &piece) == 1 && t.pending == 0);
                 }
 }
 
@@ -548,28 +549,28 @@ static void test_excluded(void) {
                                 struct parsed_chunk piece = {};
                                 struct pipeline t = http();
 
-                                pipeline_feed_questions(&t, &piece, s, cut, &times, 0);
-                                pipeline_feed_questions(&t, &piece, s + cut, n - cut, &times, 0);
-                                check(!piece.lost && t.asked == 3);
+                                pipeline_feed_requests(&t, &piece, s, cut, &times, 0);
+                                pipeline_feed_requests(&t, &piece, s + cut, n - cut, &times, 0);
+                                check(!piece.lost && t.pending == 3);
                                 check(t.excluded[0] == (table[i].excluded | 2U));
                                 check(pipeline_outstanding(&t) == 2U - table[i].excluded);
 
                                 /* Nobody wants to know */
                                 t = http();
                                 times.how = 0;
-                                pipeline_feed_questions(&t, &piece, s, cut, &times, 0);
-                                pipeline_feed_questions(&t, &piece, s + cut, n - cut, &times, 0);
-                                check(!piece.lost && t.asked == 3 && t.excluded[0] == 0);
+                                pipeline_feed_requests(&t, &piece, s, cut, &times, 0);
+                                pipeline_feed_requests(&t, &piece, s + cut, n - cut, &times, 0);
+                                check(!piece.lost && t.pending == 3 && t.excluded[0] == 0);
                         }
                 }
 }
 
 /* Their responses have no status either, and are no streams. */
-static void test_excluded_answers(void) {
-        static const char questions[] =
+static void test_excluded_responses(void) {
+        static const char requests[] =
                 "GET /healthz HTTP/1.1\r\n\r\nGET /a HTTP/1.1\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n"
                                         "GET /b HTTP/1.1\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n";
-        static const char answers[] = "HTTP/1.1 503 no\r\nContent-Length: 2\r\n\r\nno"
+        static const char responses[] = "HTTP/1.1 503 no\r\nContent-Length: 2\r\n\r\nno"
                                       "HTTP/1.1 503 no\r\nContent-Length: 2\r\n\r\nno"
                                       "HTTP/1.1 404 no\r\nContent-Length: 0\r\n\r\n"
                                       "HTTP/1.1 404 no\r\nContent-Length: 0\r\n\r\n"
@@ -577,15 +578,15 @@ static void test_excluded_answers(void) {
 
         pipeline_excludes = (ExcludeList) {};
         check(exclude_list_add(&pipeline_excludes, "http:/healthz") == 0);
-        for (size_t size = 1; size < sizeof(answers); size++) {
+        for (size_t size = 1; size < sizeof(responses); size++) {
                 struct arrival_times times = { .came_at = 1, .how = PROTOCOL_NAMES };
                 struct parsed_chunk piece = {};
                 struct pipeline t = http();
 
-                pipeline_feed_questions(&t, &piece, questions, strlen(questions), &times, 0);
+                pipeline_feed_requests(&t, &piece, requests, strlen(requests), &times, 0);
                 pipeline_read(&t, 2);
-                check(t.asked == 5 && pipeline_outstanding(&t) == 2);
-                check(answer(&t, answers, size, &piece) == 5 && !piece.lost);
+                check(t.pending == 5 && pipeline_outstanding(&t) == 2);
+                check(respond(&t, responses, size, &piece) == 5 && !piece.lost);
                 check(piece.failed == 1 && piece.status4xx == 1 && piece.streams == 0);
                 check(t.flags & PIPELINE_EXCLUDED);
         }
@@ -676,8 +677,8 @@ int main(void) {
         test_detect();
         test_end_of_head();
         test_shape();
-        test_questions();
-        test_answers();
+        test_requests();
+        test_responses();
         test_tunnel();
         test_pipeline();
         test_body_in_pieces();
@@ -687,6 +688,6 @@ int main(void) {
         test_many_heads();
         test_misunderstood();
         test_excluded();
-        test_excluded_answers();
+        test_excluded_responses();
         return EXIT_SUCCESS;
 }

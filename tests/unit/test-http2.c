@@ -62,14 +62,14 @@ static void on_event(struct h2_piece *piece, void *userdata) {
 }
 
 static void feed(struct h2_conn *h, Seen *seen, const Wire *w, size_t piece_size, uint64_t now,
-                 bool questions) {
+                 bool requests) {
         struct arrival_times times = { .came_at = now };
 
         for (size_t i = 0, n; i < w->n && !seen->lost; i += n) {
                 struct h2_piece piece = { .now = now + 5 };
 
                 n = MIN(piece_size, w->n - i);
-                h2_feed(h, &piece, w->bytes + i, n, (uint32_t) i, questions ? &times : NULL, on_event, seen);
+                h2_feed(h, &piece, w->bytes + i, n, (uint32_t) i, requests ? &times : NULL, on_event, seen);
                 seen->dropped += piece.dropped;
                 seen->unseen += piece.unseen;
                 seen->lost = piece.lost;

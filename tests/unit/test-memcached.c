@@ -29,22 +29,22 @@ static struct pipeline memcached(void) {
         return t;
 }
 
-static bool ask(struct pipeline *t, const char *data, size_t size, uint64_t at) {
+static bool request(struct pipeline *t, const char *data, size_t size, uint64_t at) {
         struct arrival_times times = { .came_at = at };
         struct parsed_chunk piece = {};
 
-        pipeline_feed_questions(t, &piece, data, size, &times, 0);
+        pipeline_feed_requests(t, &piece, data, size, &times, 0);
         pipeline_read(t, at);
         return !piece.lost;
 }
 
 /* Returns the number of requests with a response; UNKNOWN: not understood. */
-static uint32_t answer(struct pipeline *t, const char *data, size_t size, struct parsed_chunk *ret) {
+static uint32_t respond(struct pipeline *t, const char *data, size_t size, struct parsed_chunk *ret) {
         struct parsed_chunk piece = {};
         uint32_t n;
 
-        pipeline_feed_answers(t, &piece, data, size);
-        n = pipeline_take_answers(t, &piece, false);
+        pipeline_feed_responses(t, &piece, data, size);
+        n = pipeline_take_responses(t, &piece, false);
         if (ret)
                 *ret = piece;
         return piece.lost ? UNKNOWN : n;
@@ -95,16 +95,16 @@ static void test_others(void) {
                 for (size_t cut = 0; cut <= strlen(lines[i]); cut++) {
                         struct pipeline t = memcached();
 
-                        check(!ask(&t, lines[i], cut, 1) ||
-                              !ask(&t, lines[i] + cut, strlen(lines[i]) - cut, 1));
-                        check(t.asked == 0 && !(t.flags & PIPELINE_UNDERSTOOD));
+                        check(!request(&t, lines[i], cut, 1) ||
+                              !request(&t, lines[i] + cut, strlen(lines[i]) - cut, 1));
+                        check(t.pending == 0 && !(t.flags & PIPELINE_UNDERSTOOD));
                 }
 }
 
 /* Requests, their responses, and the numbers of both. */
 static const struct {
-        const char *questions, *answers;
-        uint32_t asked, answered;
+        const char *requests, *responses;
+        uint32_t pending, responded;
 } table[] = {
 #define S(q, a, n) { q, a, n, n }
         S("get k\r\n", "END\r\n", 1),
@@ -189,34 +189,34 @@ static const struct {
 /* The result does not depend on the pieces. */
 static void test_text(void) {
         for (size_t i = 0; i < ELEMENTSOF(table); i++) {
-                const char *q = table[i].questions, *a = table[i].answers;
+                const char *q = table[i].requests, *a = table[i].responses;
                 bool whole = !strstr(q, "2000\r\n");
 
                 for (size_t cut = 0; cut <= strlen(q); cut++) {
                         struct pipeline t = memcached();
 
-                        check(ask(&t, q, cut, 1) && ask(&t, q + cut, strlen(q) - cut, 2));
-                        check(t.asked == table[i].asked - !whole && (t.in.state == 0) == whole);
-                        check(answer(&t, a, strlen(a), NULL) == table[i].answered);
-                        check(t.asked == table[i].asked - table[i].answered);
+                        check(request(&t, q, cut, 1) && request(&t, q + cut, strlen(q) - cut, 2));
+                        check(t.pending == table[i].pending - !whole && (t.in.state == 0) == whole);
+                        check(respond(&t, a, strlen(a), NULL) == table[i].responded);
+                        check(t.pending == table[i].pending - table[i].responded);
                 }
                 for (size_t cut = 0; cut <= strlen(a); cut++) {
                         struct pipeline t = memcached();
 
-                        check(ask(&t, q, strlen(q), 1));
-                        check(answer(&t, a, cut, NULL) +
-                              answer(&t, a + cut, strlen(a) - cut, NULL) == table[i].answered);
-                        check(t.asked == table[i].asked - table[i].answered);
+                        check(request(&t, q, strlen(q), 1));
+                        check(respond(&t, a, cut, NULL) +
+                              respond(&t, a + cut, strlen(a) - cut, NULL) == table[i].responded);
+                        check(t.pending == table[i].pending - table[i].responded);
                 }
                 for (size_t size = 1; size < 9; size++) {
                         struct pipeline t = memcached();
                         uint32_t n = 0;
 
                         for (size_t k = 0; k < strlen(q); k += size)
-                                check(ask(&t, q + k, MIN(size, strlen(q) - k), 1));
+                                check(request(&t, q + k, MIN(size, strlen(q) - k), 1));
                         for (size_t k = 0; k < strlen(a); k += size)
-                                n += answer(&t, a + k, MIN(size, strlen(a) - k), NULL);
-                        check(n == table[i].answered);
+                                n += respond(&t, a + k, MIN(size, strlen(a) - k), NULL);
+                        check(n == table[i].responded);
                 }
         }
 }
@@ -237,12 +237,12 @@ static void test_lost(void) {
                         struct pipeline t = memcached();
                         uint32_t before;
 
-                        check(ask(&t, "get a\r\nget b\r\n", 14, 1));
-                        before = answer(&t, bad[i], cut, NULL);
+                        check(request(&t, "get a\r\nget b\r\n", 14, 1));
+                        before = respond(&t, bad[i], cut, NULL);
                         check(before == UNKNOWN ||
-                              answer(&t, bad[i] + cut, strlen(bad[i]) - cut, NULL) == UNKNOWN);
+                              respond(&t, bad[i] + cut, strlen(bad[i]) - cut, NULL) == UNKNOWN);
                         check(t.out.state == 0 && t.flags & PIPELINE_LOST_SYNC);
-                        check(ask(&t, "get c\r\n", 7, 1) && answer(&t, "END\r\n", 5, NULL) == 1);
+                        check(request(&t, "get c\r\n", 7, 1) && respond(&t, "END\r\n", 5, NULL) == 1);
                 }
 }
 
@@ -253,12 +253,12 @@ static void test_mistaken(void) {
                 struct parsed_chunk piece = {};
                 struct pipeline t = memcached();
 
-                check(ask(&t, "get a\r\nget b\r\n", 14, 1));
+                check(request(&t, "get a\r\nget b\r\n", 14, 1));
                 if (before > 0) {
-                        check(answer(&t, "END\r\n", 5, NULL) == 1);
+                        check(respond(&t, "END\r\n", 5, NULL) == 1);
                         t.flags |= PIPELINE_RESPONDED; /* as in the programs */
                 }
-                pipeline_feed_answers(&t, &piece, "$-1\r\n", 5);
+                pipeline_feed_responses(&t, &piece, "$-1\r\n", 5);
                 check(piece.lost && pipeline_has_lost_sync(&t, &piece, before == 0) == (before == 0));
         }
 }
@@ -273,10 +273,10 @@ static void test_watch(void) {
                 struct parsed_chunk piece = {};
                 uint32_t n;
 
-                check(ask(&t, q, strlen(q), 1) && t.asked == 2 && t.flags & PIPELINE_TUNNEL);
-                n = answer(&t, a, cut, &piece);
+                check(request(&t, q, strlen(q), 1) && t.pending == 2 && t.flags & PIPELINE_TUNNEL);
+                n = respond(&t, a, cut, &piece);
                 check(!piece.tunnel);
-                n += answer(&t, a + cut, strlen(a) - cut, &piece);
+                n += respond(&t, a + cut, strlen(a) - cut, &piece);
                 check(n == 2 && piece.tunnel == 1);
         }
 }
@@ -331,8 +331,8 @@ static void test_detect_binary(void) {
 static void test_binary(void) {
         static const struct {
                 unsigned opcode, key, extras, body;
-                bool answered;
-                unsigned answer_key, answer_body; /* key 65535: several, the last one empty; body 65535:
+                bool responded;
+                unsigned response_key, response_body; /* key 65535: several, the last one empty; body 65535:
                                                    * none */
         } commands[] = {
                 { 0x00, 3, 0, 3,       true,  0,     9 },     /* GET */
@@ -358,10 +358,10 @@ static void test_binary(void) {
         static char q[STREAM_MAX], a[STREAM_MAX];
 
         for (unsigned seed = 1; seed <= 300; seed++) {
-                unsigned s = seed, number = 1 + (unsigned) rand_r(&s) % 30, asked = 0;
+                unsigned s = seed, number = 1 + (unsigned) rand_r(&s) % 30, pending = 0;
                 size_t n_q = 0, n_a = 0, largest = seed % 3 == 0 ? 24 : seed % 3 == 1 ? 300 : 20000;
                 struct pipeline t = memcached();
-                uint32_t answered = 0;
+                uint32_t responded = 0;
 
                 for (unsigned i = 0; i < number; i++) {
                         unsigned k = seed <= ELEMENTSOF(commands) ? seed - 1 :
@@ -369,30 +369,31 @@ static void test_binary(void) {
 
                         n_q += message(q + n_q, 0x80, commands[k].opcode, commands[k].key,
                                        commands[k].extras, commands[k].body);
-                        asked += commands[k].answered;
-                        for (unsigned m = 0; commands[k].answer_key == 65535 && m < 3; m++)
+                        pending += commands[k].responded;
+                        for (unsigned m = 0; commands[k].response_key == 65535 && m < 3; m++)
                                 n_a += message(a + n_a, 0x81, commands[k].opcode, 3 + m, 0, 10 * m + 3 + m);
-                        if (commands[k].answer_body != 65535)
+                        if (commands[k].response_body != 65535)
                                 n_a += message(a + n_a, 0x81, commands[k].opcode,
-                                               commands[k].answer_key == 65535 ? 0 : commands[k].answer_key,
-                                               0, commands[k].answer_body);
+                                               commands[k].response_key == 65535 ? 0 :
+                                               commands[k].response_key,
+                                               0, commands[k].response_body);
                 }
 
                 for (size_t i = 0, n; i < n_q; i += n) {
                         n = MIN(1 + (size_t) rand_r(&s) % largest, n_q - i);
-                        check(ask(&t, q + i, n, i + 1));
+                        check(request(&t, q + i, n, i + 1));
                 }
-                check(t.asked == asked && t.in.state == 0);
+                check(t.pending == pending && t.in.state == 0);
                 for (size_t i = 0, n; i < n_a; i += n) {
                         uint32_t r;
 
                         n = MIN(1 + (size_t) rand_r(&s) % largest, n_a - i);
-                        r = answer(&t, a + i, n, NULL);
+                        r = respond(&t, a + i, n, NULL);
                         check(r != UNKNOWN);
-                        answered += r;
-                        check(t.asked + answered == asked);
+                        responded += r;
+                        check(t.pending + responded == pending);
                 }
-                check(answered == asked && t.asked == 0 && t.out.state == 0 &&
+                check(responded == pending && t.pending == 0 && t.out.state == 0 &&
                         !(t.flags & PIPELINE_RESPONDING));
         }
 }
@@ -406,12 +407,13 @@ static void test_binary_lost(void) {
 
                 (void) message(q, 0x80, 0, 3, 0, 0);
                 q[8] = (char) 0x80;
-                check(!ask(&t, q, cut, 1) || !ask(&t, q + cut, 24 - cut, 1));
+                check(!request(&t, q, cut, 1) || !request(&t, q + cut, 24 - cut, 1));
 
                 t = memcached();
-                check(ask(&t, "get k\r\n", 7, 1));
+                check(request(&t, "get k\r\n", 7, 1));
                 q[0] = (char) 0x81;
-                check(answer(&t, q, cut, NULL) == UNKNOWN || answer(&t, q + cut, 24 - cut, NULL) == UNKNOWN);
+                check(respond(&t, q, cut, NULL) == UNKNOWN ||
+                      respond(&t, q + cut, 24 - cut, NULL) == UNKNOWN);
         }
 }
 
@@ -421,10 +423,10 @@ static void test_streams(void) {
         static char q[STREAM_MAX], a[STREAM_MAX];
 
         for (unsigned seed = 1; seed <= 300; seed++) {
-                unsigned s = seed, number = 1 + (unsigned) rand_r(&s) % 50, asked = 0;
+                unsigned s = seed, number = 1 + (unsigned) rand_r(&s) % 50, pending = 0;
                 size_t n_q = 0, n_a = 0, largest = seed % 2 ? 20 : 4000;
                 struct pipeline t = memcached();
-                uint32_t answered = 0;
+                uint32_t responded = 0;
 
                 for (unsigned i = 0; i < number; i++) {
                         int value = rand_r(&s) % 5000, quiet = i > 0 && rand_r(&s) % 3 == 0;
@@ -437,7 +439,7 @@ static void test_streams(void) {
                                         append(a, &n_a, "VALUE key%u 0 %i\r\n%0*i\r\n", i, value + 1,
                                                value + 1, 0);
                                 append(a, &n_a, "END\r\n");
-                                asked++;
+                                pending++;
                                 break;
 
                         case 1:
@@ -445,32 +447,32 @@ static void test_streams(void) {
                                        quiet ? " noreply" : "", value + 1, 0);
                                 if (!quiet)
                                         append(a, &n_a, "STORED\r\n");
-                                asked += !quiet;
+                                pending += !quiet;
                                 break;
 
                         case 2:
                                 append(q, &n_q, "delete key%u%s\r\n", i, quiet ? " noreply" : "");
                                 if (!quiet)
                                         append(a, &n_a, "DELETED\r\n");
-                                asked += !quiet;
+                                pending += !quiet;
                                 break;
                         }
                 }
 
                 for (size_t i = 0, n; i < n_q; i += n) {
                         n = MIN(1 + (size_t) rand_r(&s) % largest, n_q - i);
-                        check(ask(&t, q + i, n, i + 1));
+                        check(request(&t, q + i, n, i + 1));
                 }
-                check(t.asked == asked && t.in.state == 0);
+                check(t.pending == pending && t.in.state == 0);
                 for (size_t i = 0, n; i < n_a; i += n) {
                         uint32_t r;
 
                         n = MIN(1 + (size_t) rand_r(&s) % largest, n_a - i);
-                        r = answer(&t, a + i, n, NULL);
+                        r = respond(&t, a + i, n, NULL);
                         check(r != UNKNOWN);
-                        answered += r;
+                        responded += r;
                 }
-                check(answered == asked && t.asked == 0 && t.out.state == 0 &&
+                check(responded == pending && t.pending == 0 && t.out.state == 0 &&
                         !(t.flags & PIPELINE_RESPONDING));
         }
 }
@@ -485,10 +487,10 @@ static void test_in_flight(void) {
 
         exchange_arrive(&x, 5, &(struct exchange_segment) { 0, strlen(q), 0, 65536 }, &e);
         check(e.in_flight == 1);
-        check(ask(&t, q, strlen(q), 5));
+        check(request(&t, q, strlen(q), 5));
         exchange_take(&x, strlen(q), &first_at, &last_at);
         pipeline_commit(&t, &x, 6, 1, &e);
-        check(e.in_flight == 0 && x.open_at == 0 && t.asked == 0);
+        check(e.in_flight == 0 && x.open_at == 0 && t.pending == 0);
 }
 
 static uint32_t count_errors(const char *data, size_t size) {
@@ -498,9 +500,9 @@ static uint32_t count_errors(const char *data, size_t size) {
                 struct parsed_chunk first = {}, second = {};
                 struct pipeline t = memcached();
 
-                check(ask(&t, "get k\r\nget k\r\nget k\r\n", 21, 1));
-                check(answer(&t, data, cut, &first) != UNKNOWN);
-                check(answer(&t, data + cut, size - cut, &second) != UNKNOWN);
+                check(request(&t, "get k\r\nget k\r\nget k\r\n", 21, 1));
+                check(respond(&t, data, cut, &first) != UNKNOWN);
+                check(respond(&t, data + cut, size - cut, &second) != UNKNOWN);
                 check(errors == UNKNOWN || errors == first.failed + second.failed);
                 errors = first.failed + second.failed;
         }

@@ -5,40 +5,41 @@
 
 #include "util-pipeline.h"
 
-static void ask(struct pipeline *t, struct parsed_chunk *piece, const char *data, size_t size, uint64_t at) {
+static void request(struct pipeline *t, struct parsed_chunk *piece, const char *data, size_t size,
+                    uint64_t at) {
         struct arrival_times times = { .came_at = at };
 
-        pipeline_feed_questions(t, piece, data, size, &times, 0);
+        pipeline_feed_requests(t, piece, data, size, &times, 0);
 }
 
-static uint32_t answer(struct pipeline *t, const char *data, size_t size, bool complete, bool *ret_lost) {
+static uint32_t respond(struct pipeline *t, const char *data, size_t size, bool complete, bool *ret_lost) {
         struct parsed_chunk piece = {};
 
-        pipeline_feed_answers(t, &piece, data, size);
+        pipeline_feed_responses(t, &piece, data, size);
         if (ret_lost)
                 *ret_lost = piece.lost;
-        return pipeline_take_answers(t, &piece, complete);
+        return pipeline_take_responses(t, &piece, complete);
 }
 
 static struct pipeline redis(void) {
         return (struct pipeline) { .protocol = PROTOCOL_REDIS };
 }
 
-static uint32_t asked(const char *s) {
+static uint32_t pending(const char *s) {
         struct parsed_chunk piece = {};
         struct pipeline t = redis();
 
-        ask(&t, &piece, s, strlen(s), 1);
+        request(&t, &piece, s, strlen(s), 1);
         check(!piece.lost);
         check(t.in.state == 0);
-        return t.asked;
+        return t.pending;
 }
 
 static bool understood(const char *s) {
         struct parsed_chunk piece = {};
         struct pipeline t = redis();
 
-        ask(&t, &piece, s, strlen(s), 1);
+        request(&t, &piece, s, strlen(s), 1);
         return !piece.lost;
 }
 
@@ -52,18 +53,18 @@ static void test_detect(void) {
         check(protocol_detect(0, 0) == PROTOCOL_PLAIN);
 }
 
-static void test_questions(void) {
-        check(asked("*1\r\n$4\r\nPING\r\n") == 1);
-        check(asked("*2\r\n$3\r\nGET\r\n$0\r\n\r\n") == 1);
+static void test_requests(void) {
+        check(pending("*1\r\n$4\r\nPING\r\n") == 1);
+        check(pending("*2\r\n$3\r\nGET\r\n$0\r\n\r\n") == 1);
         /* a value that looks like a command */
-        check(asked("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$12\r\n*1\r\n$4\r\nPING\r\n") == 1);
-        check(asked("PING\r\n") == 1);
-        check(asked("PING\nPING\n") == 2);
-        check(asked("SET k \"a b\"\r\nGET k\r\n") == 2);
+        check(pending("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$12\r\n*1\r\n$4\r\nPING\r\n") == 1);
+        check(pending("PING\r\n") == 1);
+        check(pending("PING\nPING\n") == 2);
+        check(pending("SET k \"a b\"\r\nGET k\r\n") == 2);
         /* Commands of Redis without a reply */
-        check(asked("\r\n") == 0);
-        check(asked("\n\r\n*0\r\n*-1\r\nPING\r\n") == 1);
-        check(asked("*1\r\n$5\r\nMULTI\r\n*1\r\n$4\r\nPING\r\n*1\r\n$4\r\nEXEC\r\n") == 3);
+        check(pending("\r\n") == 0);
+        check(pending("\n\r\n*0\r\n*-1\r\nPING\r\n") == 1);
+        check(pending("*1\r\n$5\r\nMULTI\r\n*1\r\n$4\r\nPING\r\n*1\r\n$4\r\nEXEC\r\n") == 3);
 
         check(!understood("*1\r\nPING\r\n"));
         check(!understood("*x\r\n"));
@@ -77,7 +78,7 @@ static void test_questions(void) {
 /* One group for each kind: blocking commands, and those that change the direction of the connection. */
 static void test_meanings(void) {
         static const struct {
-                const char *question;
+                const char *request;
                 bool waits, pushes;
         } table[] = {
                 { "*3\r\n$5\r\nBLPOP\r\n$1\r\nk\r\n$1\r\n0\r\n",                      true,  false },
@@ -102,8 +103,8 @@ static void test_meanings(void) {
                 struct parsed_chunk piece = {};
                 struct pipeline t = redis();
 
-                ask(&t, &piece, table[i].question, strlen(table[i].question), 1);
-                check(!piece.lost && t.asked == 1);
+                request(&t, &piece, table[i].request, strlen(table[i].request), 1);
+                check(!piece.lost && t.pending == 1);
                 check(!!t.groups[0].waits == table[i].waits);
                 check(!!(t.flags & PIPELINE_SERVER_PUSH) == table[i].pushes);
         }
@@ -112,8 +113,8 @@ static void test_meanings(void) {
 /* A replica: data after the reply are no replies, and no request follows, unless the reply is an error. */
 static void test_replica(void) {
         static const struct {
-                const char *answers;
-                unsigned answered;
+                const char *responses;
+                unsigned responded;
                 bool tunnel;
         } table[] = {
                 { "+FULLRESYNC 1234 14\r\n$EOF:xx\r\nREDIS0011", 1, true  },
@@ -121,26 +122,26 @@ static void test_replica(void) {
                 { "\n\n$10\r\nREDIS00112",                       1, true  },
                 { "-NOMASTERLINK no\r\n",                          1, false },
         };
-        static const char *const questions[] = { "*3\r\n$5\r\nPSYNC\r\n$1\r\n?\r\n$2\r\n-1\r\n",
+        static const char *const requests[] = { "*3\r\n$5\r\nPSYNC\r\n$1\r\n?\r\n$2\r\n-1\r\n",
                                                  "*1\r\n$4\r\nSYNC\r\n", "sync\r\n" };
 
-        for (size_t q = 0; q < ELEMENTSOF(questions); q++)
+        for (size_t q = 0; q < ELEMENTSOF(requests); q++)
                 for (size_t i = 0; i < ELEMENTSOF(table); i++)
                         for (unsigned before = 0; before < 3; before++) {
                                 struct parsed_chunk piece = {};
                                 struct pipeline t = redis();
-                                char answers[200] = "";
+                                char responses[200] = "";
 
                                 for (unsigned k = 0; k < before; k++) {
-                                        ask(&t, &piece, "*1\r\n$4\r\nPING\r\n", 14, 1);
-                                        strcat(answers, "+PONG\r\n");
+                                        request(&t, &piece, "*1\r\n$4\r\nPING\r\n", 14, 1);
+                                        strcat(responses, "+PONG\r\n");
                                 }
-                                strcat(answers, table[i].answers);
-                                ask(&t, &piece, questions[q], strlen(questions[q]), 1);
-                                check(!piece.lost && t.asked == before + 1 && t.flags & PIPELINE_TUNNEL);
+                                strcat(responses, table[i].responses);
+                                request(&t, &piece, requests[q], strlen(requests[q]), 1);
+                                check(!piece.lost && t.pending == before + 1 && t.flags & PIPELINE_TUNNEL);
                                 check(pipeline_newest(&t)->waits && !!t.groups[0].waits == (before == 0));
-                                pipeline_feed_answers(&t, &piece, answers, strlen(answers));
-                                check(!piece.lost && piece.begun == before + table[i].answered &&
+                                pipeline_feed_responses(&t, &piece, responses, strlen(responses));
+                                check(!piece.lost && piece.begun == before + table[i].responded &&
                                       !!piece.tunnel == table[i].tunnel);
                         }
 }
@@ -148,8 +149,8 @@ static void test_replica(void) {
 /* Commands that turn off replies, to themselves or to others. */
 static void test_quiet(void) {
         static const struct {
-                const char *questions;
-                unsigned asked;
+                const char *requests;
+                unsigned pending;
         } table[] = {
 #define SET "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n"
 #define PING "*1\r\n$4\r\nPING\r\n"
@@ -175,20 +176,20 @@ static void test_quiet(void) {
         };
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
-                for (size_t cut = 1; cut <= strlen(table[i].questions); cut++) {
+                for (size_t cut = 1; cut <= strlen(table[i].requests); cut++) {
                         struct parsed_chunk piece = {};
                         struct pipeline t = redis();
 
-                        ask(&t, &piece, table[i].questions, cut, 1);
-                        ask(&t, &piece, table[i].questions + cut, strlen(table[i].questions) - cut, 2);
-                        check(!piece.lost && t.asked == table[i].asked);
+                        request(&t, &piece, table[i].requests, cut, 1);
+                        request(&t, &piece, table[i].requests + cut, strlen(table[i].requests) - cut, 2);
+                        check(!piece.lost && t.pending == table[i].pending);
                 }
 #undef SET
 #undef PING
 #undef REPLY
 }
 
-static void test_answers(void) {
+static void test_responses(void) {
         static const struct {
                 const char *data;
                 uint32_t n;
@@ -213,29 +214,29 @@ static void test_answers(void) {
                         bool lost;
                         uint32_t n;
 
-                        t.asked = 10;
+                        t.pending = 10;
                         t.n_groups = 1;
                         t.groups[0].n = 10;
-                        n = answer(&t, table[i].data, cut, false, &lost);
+                        n = respond(&t, table[i].data, cut, false, &lost);
                         check(!lost);
-                        n += answer(&t, table[i].data + cut, strlen(table[i].data) - cut, true, &lost);
+                        n += respond(&t, table[i].data + cut, strlen(table[i].data) - cut, true, &lost);
                         check(!lost);
                         check(n == table[i].n);
-                        check(t.asked == 10 - table[i].n);
+                        check(t.pending == 10 - table[i].n);
                         check(!(t.flags & PIPELINE_RESPONDING));
                         check(t.out.state == 0);
                 }
 }
 
-static uint32_t count_errors(struct pipeline *t, const char *data, size_t cut, uint32_t *ret_answered) {
+static uint32_t count_errors(struct pipeline *t, const char *data, size_t cut, uint32_t *ret_responded) {
         struct parsed_chunk first = {}, second = {};
 
-        pipeline_feed_answers(t, &first, data, cut);
+        pipeline_feed_responses(t, &first, data, cut);
         check(!first.lost);
-        *ret_answered = pipeline_take_answers(t, &first, false);
-        pipeline_feed_answers(t, &second, data + cut, strlen(data) - cut);
+        *ret_responded = pipeline_take_responses(t, &first, false);
+        pipeline_feed_responses(t, &second, data + cut, strlen(data) - cut);
         check(!second.lost);
-        *ret_answered += pipeline_take_answers(t, &second, true);
+        *ret_responded += pipeline_take_responses(t, &second, true);
         return first.failed + second.failed;
 }
 
@@ -244,7 +245,7 @@ static uint32_t count_errors(struct pipeline *t, const char *data, size_t cut, u
 static void test_errors(void) {
         static const struct {
                 const char *data;
-                uint32_t answered, errors;
+                uint32_t responded, errors;
         } table[] = {
                 { "+OK\r\n:5\r\n$-1\r\n",                                       3, 0 },
                 { "-ERR no\r\n",                                                1, 1 },
@@ -263,13 +264,13 @@ static void test_errors(void) {
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
                 for (size_t cut = 0; cut <= strlen(table[i].data); cut++) {
                         struct pipeline t = redis();
-                        uint32_t answered;
+                        uint32_t responded;
 
-                        t.asked = 10;
+                        t.pending = 10;
                         t.n_groups = 1;
                         t.groups[0].n = 10;
-                        check(count_errors(&t, table[i].data, cut, &answered) == table[i].errors);
-                        check(answered == table[i].answered);
+                        check(count_errors(&t, table[i].data, cut, &responded) == table[i].errors);
+                        check(responded == table[i].responded);
                 }
 }
 
@@ -279,21 +280,21 @@ static void test_errors_left_out(void) {
 
         for (size_t cut = 0; cut < sizeof(data); cut++) {
                 struct pipeline t = redis();
-                uint32_t answered;
+                uint32_t responded;
 
-                t.asked = 10;
+                t.pending = 10;
                 t.n_groups = 1;
                 t.groups[0].n = 10;
                 t.groups[0].excluded = t.excluding = 1;
                 t.excluded[0] = 1 << 1;
-                check(count_errors(&t, data, cut, &answered) == 1);
-                check(answered == 3);
+                check(count_errors(&t, data, cut, &responded) == 1);
+                check(responded == 3);
         }
         for (size_t cut = 0; cut < sizeof(refused); cut++) {
                 struct pipeline t = redis();
-                uint32_t answered;
+                uint32_t responded;
 
-                check(count_errors(&t, refused, cut, &answered) == 0);
+                check(count_errors(&t, refused, cut, &responded) == 0);
         }
 }
 
@@ -423,42 +424,42 @@ static size_t random_command(char *p, unsigned *seed) {
 /* Many pipelined requests and responses, in pieces of random size: each is counted once, in order, with its
  * time. */
 static void test_streams(void) {
-        static char questions[1 << 20], answers[1 << 22];
+        static char requests[1 << 20], responses[1 << 22];
 
         for (unsigned seed = 1; seed <= 300; seed++) {
                 unsigned s = seed, number = 1 + (unsigned) rand_r(&s) % 50;
                 size_t q = 0, a = 0, qi = 0, ai = 0;
                 struct parsed_chunk piece = {};
                 struct pipeline t = redis();
-                uint32_t answered = 0;
+                uint32_t responded = 0;
                 uint64_t now = 1;
 
                 for (unsigned i = 0; i < number; i++) {
-                        q += random_command(questions + q, &s);
-                        a += random_value(answers + a, &s, 0);
+                        q += random_command(requests + q, &s);
+                        a += random_value(responses + a, &s, 0);
                 }
 
                 while (qi < q) {
                         size_t n = MIN(1 + (size_t) rand_r(&s) % 100, q - qi);
 
-                        ask(&t, &piece, questions + qi, n, now++);
+                        request(&t, &piece, requests + qi, n, now++);
                         pipeline_read(&t, now++);
                         check(!piece.lost);
                         qi += n;
                 }
-                check(t.asked == number);
+                check(t.pending == number);
 
                 while (ai < a) {
                         size_t n = MIN(1 + (size_t) rand_r(&s) % 3000, a - ai);
                         bool lost;
 
                         ai += n;
-                        answered += answer(&t, answers + ai - n, n, ai == a, &lost);
+                        responded += respond(&t, responses + ai - n, n, ai == a, &lost);
                         check(!lost);
-                        check(t.asked + answered == number);
+                        check(t.pending + responded == number);
                 }
-                check(answered == number);
-                check(t.asked == 0 && t.in.state == 0 && !(t.flags & PIPELINE_RESPONDING));
+                check(responded == number);
+                check(t.pending == 0 && t.in.state == 0 && !(t.flags & PIPELINE_RESPONDING));
         }
 }
 
@@ -504,14 +505,15 @@ static void test_alike(void) {
                 struct pipeline t = redis(), o = redis();
                 size_t size = strlen(table[i]);
 
-                ask(&t, &all, table[i], size, 1);
+                request(&t, &all, table[i], size, 1);
                 for (size_t k = 0; k < size && !single.lost; k++)
-                        ask(&o, &single, table[i] + k, 1, 1);
+                        request(&o, &single, table[i] + k, 1, 1);
                 check(all.lost == single.lost);
-                check(all.lost || (t.asked == o.asked && t.in.state == o.in.state && t.flags == o.flags));
+                check(all.lost || t.pending == o.pending);
+                check(all.lost || (t.in.state == o.in.state && t.flags == o.flags));
         }
-        check(asked(SET("key1", "abc") SET("key2", "abc") SET("key3", "abc")) == 3);
-        check(asked(GET("key:000000000001") GET("key:000000000002") GET("key:000000000003")) == 3);
+        check(pending(SET("key1", "abc") SET("key2", "abc") SET("key3", "abc")) == 3);
+        check(pending(GET("key:000000000001") GET("key:000000000002") GET("key:000000000003")) == 3);
 
         /* Responses */
         for (unsigned n = 1; n < 60; n++) {
@@ -519,14 +521,14 @@ static void test_alike(void) {
                 struct pipeline t = redis();
                 bool lost;
 
-                t.asked = 100;
+                t.pending = 100;
                 t.n_groups = 1;
                 t.groups[0].n = 100;
                 for (unsigned k = 0; k < n; k++)
                         strcat(data, "$3\r\nabc\r\n");
-                check(answer(&t, data, strlen(data), true, &lost) == n && !lost);
+                check(respond(&t, data, strlen(data), true, &lost) == n && !lost);
                 strcat(data, "+OK\r\n+OK\r\n$-1\r\n$-1\r\n$3\r\n\r\n$\r\n$3\r\n+OK\r\n");
-                check(answer(&t, data, strlen(data), true, &lost) == MIN(n + 6, 100 - n) && !lost);
+                check(respond(&t, data, strlen(data), true, &lost) == MIN(n + 6, 100 - n) && !lost);
         }
 }
 
@@ -561,26 +563,26 @@ static void test_groups(void) {
 
         for (uint64_t at = 10; at < 10 + 5; at++) {
                 for (unsigned i = 0; i < at; i++)
-                        ask(&t, &piece, "PING\r\n", 6, at);
+                        request(&t, &piece, "PING\r\n", 6, at);
                 pipeline_read(&t, at + 100);
         }
-        check(t.n_groups == 5 && t.asked == 10 + 11 + 12 + 13 + 14);
+        check(t.n_groups == 5 && t.pending == 10 + 11 + 12 + 13 + 14);
         for (uint64_t at = 10; at < 10 + 5; at++) {
                 check(pipeline_oldest(&t) == at);
                 check(pipeline_complete(&t, 3, &g) == 3 && g.first_at == at && g.read_at == at + 100);
                 check(pipeline_complete(&t, 1000, &g) == at - 3 && g.n == at - 3 && g.last_at == at);
         }
-        check(pipeline_complete(&t, 1, &g) == 0 && t.asked == 0);
+        check(pipeline_complete(&t, 1, &g) == 0 && t.pending == 0);
 
         /* More than the limit: the count is still right */
         for (uint64_t at = 1; at <= 3 * PIPELINE_BATCHES; at++) {
-                ask(&t, &piece, "PING\r\n", 6, at);
+                request(&t, &piece, "PING\r\n", 6, at);
                 pipeline_read(&t, at);
         }
-        check(t.asked == 3 * PIPELINE_BATCHES && t.n_groups == PIPELINE_BATCHES);
+        check(t.pending == 3 * PIPELINE_BATCHES && t.n_groups == PIPELINE_BATCHES);
         for (unsigned n = 0; n < 3 * PIPELINE_BATCHES; n += g.n)
                 check(pipeline_complete(&t, 1000, &g) > 0);
-        check(t.asked == 0);
+        check(t.pending == 0);
 }
 
 /* The gauge: one for each request, and zero at the end, in any order of events. */
@@ -593,31 +595,31 @@ static void test_in_flight(void) {
 
         exchange_arrive(&x, 5, &(struct exchange_segment) { 0, 12, 0, 65536 }, &e);
         check(e.in_flight == 1);
-        ask(&t, &piece, "PING\r\nPING\r\n", 12, 5);
+        request(&t, &piece, "PING\r\nPING\r\n", 12, 5);
         check(e.in_flight + pipeline_extra(&t) == 2);
         e.in_flight = 2;
         exchange_take(&x, 12, &first_at, &last_at);
         pipeline_read(&t, 6);
         pipeline_commit(&t, &x, 6, 1, &e);
         check(e.in_flight == 2 && x.open_at == 5);
-        check(answer(&t, "+PO", 3, false, NULL) == 1);
+        check(respond(&t, "+PO", 3, false, NULL) == 1);
         pipeline_commit(&t, &x, 7, 0, &e);
         check(e.in_flight == 2);
-        check(answer(&t, "NG\r\n", 4, false, NULL) == 0);
+        check(respond(&t, "NG\r\n", 4, false, NULL) == 0);
         pipeline_commit(&t, &x, 8, 0, &e);
         check(e.in_flight == 1);
-        check(answer(&t, "+PONG\r\n", 7, true, NULL) == 1);
+        check(respond(&t, "+PONG\r\n", 7, true, NULL) == 1);
         pipeline_commit(&t, &x, 9, 1, &e);
         check(e.in_flight == 0 && x.open_at == 0);
 
         /* Abandoned in between: as if it had never been parsed */
         exchange_arrive(&x, 15, &(struct exchange_segment) { 12, 30, 12, 65536 }, &e);
-        ask(&t, &piece, "PING\r\nPING\r\nPING\r\n", 18, 15);
+        request(&t, &piece, "PING\r\nPING\r\nPING\r\n", 18, 15);
         e.in_flight += pipeline_extra(&t);
         check(e.in_flight == 3);
         e.overlap = 0;
         pipeline_abandon(&t, &x, &e);
-        check(e.in_flight == 1 && e.overlap == 0 && x.state == EXCHANGE_ASKED && x.first_at == 15);
+        check(e.in_flight == 1 && e.overlap == 0 && x.state == EXCHANGE_PENDING && x.first_at == 15);
 }
 
 /* A response that cannot be parsed: outstanding requests are dropped once nothing is unsent, and parsing
@@ -627,16 +629,16 @@ static void test_lost(void) {
         struct pipeline t = redis();
         bool lost;
 
-        ask(&t, &piece, "PING\r\nPING\r\nPING\r\n", 18, 1);
-        check(answer(&t, "+PONG\r\nwhat?\r\n", 14, false, &lost) == 1 && lost);
-        check(answer(&t, "nothing\r\n", 9, true, &lost) == 0 && lost && t.asked == 2);
+        request(&t, &piece, "PING\r\nPING\r\nPING\r\n", 18, 1);
+        check(respond(&t, "+PONG\r\nwhat?\r\n", 14, false, &lost) == 1 && lost);
+        check(respond(&t, "nothing\r\n", 9, true, &lost) == 0 && lost && t.pending == 2);
         pipeline_leave_out(&t);
-        check(t.asked == 0);
-        ask(&t, &piece, "PING\r\nPING\r\n", 12, 1);
-        check(answer(&t, "+PONG\r\n+PONG\r\n", 14, true, &lost) == 2 && !lost);
+        check(t.pending == 0);
+        request(&t, &piece, "PING\r\nPING\r\n", 12, 1);
+        check(respond(&t, "+PONG\r\n+PONG\r\n", 14, true, &lost) == 2 && !lost);
 
         /* Responses without a request */
-        check(answer(&t, "+PONG\r\n*1\r\n", 11, true, &lost) == 0 && !lost);
+        check(respond(&t, "+PONG\r\n*1\r\n", 11, true, &lost) == 0 && !lost);
         check(!(t.flags & PIPELINE_RESPONDING));
 }
 
@@ -674,10 +676,10 @@ static void test_excluded_commands(void) {
                         struct parsed_chunk piece = {};
                         struct pipeline t = redis();
 
-                        pipeline_feed_questions(&t, &piece, table[i].data, cut, &times, 0);
-                        pipeline_feed_questions(&t, &piece, table[i].data + cut, strlen(table[i].data) - cut,
+                        pipeline_feed_requests(&t, &piece, table[i].data, cut, &times, 0);
+                        pipeline_feed_requests(&t, &piece, table[i].data + cut, strlen(table[i].data) - cut,
                                                 &times, 0);
-                        check(!piece.lost && t.asked == table[i].n);
+                        check(!piece.lost && t.pending == table[i].n);
                         check(t.excluded[0] == table[i].excluded && t.excluded[1] == 0);
                 }
 }
@@ -692,7 +694,7 @@ static void test_excluded_counts(void) {
         exclude(words, 1);
         for (unsigned round = 0; round < 2000; round++) {
                 unsigned n = 1 + (unsigned) rand_r(&seed) % PIPELINE_EXCLUDED_MAX, pings = 0, excluded = 0,
-                        answered = 0, last = 0;
+                        responded = 0, last = 0;
                 bool is_ping[PIPELINE_EXCLUDED_MAX];
                 struct pipeline t = redis();
                 struct pipeline_batch g = {};
@@ -704,26 +706,26 @@ static void test_excluded_counts(void) {
                         is_ping[i] = rand_r(&seed) % 3 == 0;
                         pings += is_ping[i];
                         if (is_ping[i])
-                                pipeline_feed_questions(&t, &piece, ping, strlen(ping), &times, 0);
+                                pipeline_feed_requests(&t, &piece, ping, strlen(ping), &times, 0);
                         else
-                                pipeline_feed_questions(&t, &piece, get, strlen(get), &times, 0);
+                                pipeline_feed_requests(&t, &piece, get, strlen(get), &times, 0);
                         pipeline_read(&t, 100);
                         check(!piece.lost);
                 }
-                check(t.asked == n && pipeline_outstanding(&t) == n - pings);
+                check(t.pending == n && pipeline_outstanding(&t) == n - pings);
 
-                while (t.asked > 0) {
+                while (t.pending > 0) {
                         uint32_t taken = pipeline_complete(&t, 1 + (unsigned) rand_r(&seed) % n, &g);
 
-                        for (last = answered; answered < last + taken; answered++)
-                                excluded += is_ping[answered];
+                        for (last = responded; responded < last + taken; responded++)
+                                excluded += is_ping[responded];
                         check(g.n == taken && g.excluded <= taken);
                         pings -= g.excluded;
                         excluded -= g.excluded;
-                        check(excluded == 0 && pipeline_outstanding(&t) == t.asked - pings);
-                        check(!!(t.flags & PIPELINE_EXCLUDED) == is_ping[answered - 1]);
+                        check(excluded == 0 && pipeline_outstanding(&t) == t.pending - pings);
+                        check(!!(t.flags & PIPELINE_EXCLUDED) == is_ping[responded - 1]);
                 }
-                check(pings == 0 && answered == n && t.n_groups == 0);
+                check(pings == 0 && responded == n && t.n_groups == 0);
         }
 
         /* More than can be distinguished, which is reported */
@@ -733,9 +735,9 @@ static void test_excluded_counts(void) {
                 struct pipeline t = redis();
 
                 for (unsigned i = 0; i < PIPELINE_EXCLUDED_MAX + 10; i++)
-                        pipeline_feed_questions(&t, &piece, get, strlen(get), &times, 0);
+                        pipeline_feed_requests(&t, &piece, get, strlen(get), &times, 0);
                 check(!piece.lost);
-                pipeline_feed_questions(&t, &piece, ping, strlen(ping), &times, 0);
+                pipeline_feed_requests(&t, &piece, ping, strlen(ping), &times, 0);
                 check(piece.lost);
         }
 }
@@ -755,27 +757,27 @@ static void test_excluded_in_flight(void) {
         exclude(words, 1);
         exchange_arrive(&x, 5, &(struct exchange_segment) { 0, strlen(brpop), 0, 65536 }, &e);
         check(e.in_flight == 1);
-        pipeline_feed_questions(&t, &piece, brpop, strlen(brpop) - 3, &times, 0);
+        pipeline_feed_requests(&t, &piece, brpop, strlen(brpop) - 3, &times, 0);
         pipeline_commit(&t, &x, 6, 1, &e);
         exchange_take(&x, strlen(brpop), &first_at, &last_at);
-        pipeline_feed_questions(&t, &piece, brpop + strlen(brpop) - 3, 3, &times, 0);
+        pipeline_feed_requests(&t, &piece, brpop + strlen(brpop) - 3, 3, &times, 0);
         pipeline_read(&t, 6);
         pipeline_commit(&t, &x, 6, 1, &e);
-        check(t.asked == 1 && e.in_flight == 0 && x.open_at == 0 && pipeline_oldest(&t) == 0);
+        check(t.pending == 1 && e.in_flight == 0 && x.open_at == 0 && pipeline_oldest(&t) == 0);
 
         times.came_at = 7;
-        pipeline_feed_questions(&t, &piece, get, strlen(get), &times, 0);
+        pipeline_feed_requests(&t, &piece, get, strlen(get), &times, 0);
         pipeline_commit(&t, &x, 8, 1, &e);
-        check(t.asked == 2 && e.in_flight == 1 && x.open_at == 7);
-        check(answer(&t, "*2\r\n$1\r\nk\r\n", 11, true, NULL) == 1);
+        check(t.pending == 2 && e.in_flight == 1 && x.open_at == 7);
+        check(respond(&t, "*2\r\n$1\r\nk\r\n", 11, true, NULL) == 1);
         pipeline_commit(&t, &x, 9, 0, &e);
         check(e.in_flight == 1 && x.open_at == 7);
-        check(answer(&t, "$1\r\nv\r\n$-1\r\n", 12, true, NULL) == 1);
+        check(respond(&t, "$1\r\nv\r\n$-1\r\n", 12, true, NULL) == 1);
         pipeline_commit(&t, &x, 9, 1, &e);
-        check(e.in_flight == 0 && t.asked == 0);
+        check(e.in_flight == 0 && t.pending == 0);
 
         /* An excluded request is no error when its connection is closed */
-        pipeline_feed_questions(&t, &piece, brpop, strlen(brpop), &times, 0);
+        pipeline_feed_requests(&t, &piece, brpop, strlen(brpop), &times, 0);
         pipeline_commit(&t, &x, 10, 1, &e);
         e.unanswered = 0;
         exchange_end(&x, 1, pipeline_outstanding(&t), 0, &e);
@@ -784,11 +786,11 @@ static void test_excluded_in_flight(void) {
 
 int main(void) {
         test_detect();
-        test_questions();
+        test_requests();
         test_meanings();
         test_replica();
         test_quiet();
-        test_answers();
+        test_responses();
         test_errors();
         test_errors_left_out();
         test_error_at_once();

@@ -96,15 +96,15 @@ static void content(Connection *c, uint32_t n) {
                 if (!(c->x.flags & EXCHANGE_PARSED)) {
                         uint32_t protocol = protocol_detect(word_at(c, n), n);
 
-                        if (c->x.state == EXCHANGE_ASKED || protocol == PROTOCOL_PLAIN)
+                        if (c->x.state == EXCHANGE_PENDING || protocol == PROTOCOL_PLAIN)
                                 return;
-                        pipeline_begin(&c->t, protocol, position, c->x.state == EXCHANGE_ANSWERING);
+                        pipeline_begin(&c->t, protocol, position, c->x.state == EXCHANGE_RESPONDING);
                         c->x.flags |= EXCHANGE_PARSED;
                 } else if (exchange_distance(position, c->t.in_pos) > 0 ||
                            (c->t.missed && !pipeline_resumes(&c->t, position, word_at(c, n), n, unsent)))
                         return;
                 exchange_get_marks(&c->x, &times.marks);
-                pipeline_feed_questions(&c->t, &piece, c->in + c->copied, n, &times, position);
+                pipeline_feed_requests(&c->t, &piece, c->in + c->copied, n, &times, position);
                 check(!piece.lost);
                 c->t.in_pos = position + n;
                 e.in_flight = pipeline_extra(&c->t);
@@ -136,16 +136,16 @@ static void content(Connection *c, uint32_t n) {
                 uint32_t seen = 0;
 
                 if (!(c->x.flags & EXCHANGE_TLS)) {
-                        if (c->x.state == EXCHANGE_ASKED || !tls_detect(word_at(c, n), n))
+                        if (c->x.state == EXCHANGE_PENDING || !tls_detect(word_at(c, n), n))
                                 return;
                         c->s = (struct tls) { .in_pos = position,
                                               .phase = (uint8_t) c->in[c->copied] == TLS_APPLICATION ?
                                                        TLS_ESTABLISHED : TLS_HELLO };
-                        c->x.state = c->x.state == EXCHANGE_ASKED ? EXCHANGE_IDLE : c->x.state;
+                        c->x.state = c->x.state == EXCHANGE_PENDING ? EXCHANGE_IDLE : c->x.state;
                         c->x.flags |= EXCHANGE_TLS;
                 } else if (exchange_distance(position, c->s.in_pos) > 0 ||
                            (c->s.missed &&
-                            (c->x.state == EXCHANGE_ASKED ||
+                            (c->x.state == EXCHANGE_PENDING ||
                              !tls_resumes(&c->s, position, word_at(c, n), n, unsent))))
                         return;
                 for (uint32_t at = 0; at < n; ) {
@@ -160,7 +160,7 @@ static void content(Connection *c, uint32_t n) {
                 check(!(seen & TLS_STEP_LOST));
                 c->s.in_pos = position + n;
                 if (seen & TLS_STEP_APPLICATION)
-                        c->s.asks = 1;
+                        c->s.has_request = 1;
         }
 }
 
@@ -182,7 +182,8 @@ static void departs(Connection *c, const char *data, size_t size, bool complete)
 
         if (exchange_distance(IN + c->copied, c->x.read_end) > 0)
                 apply(c, 0);
-        if (!(c->x.flags & (EXCHANGE_PARSED | EXCHANGE_TLS | EXCHANGE_H2)) && c->x.state == EXCHANGE_ASKED) {
+        if (!(c->x.flags & (EXCHANGE_PARSED | EXCHANGE_TLS | EXCHANGE_H2)) &&
+            c->x.state == EXCHANGE_PENDING) {
                 uint64_t word = 0;
 
                 memcpy(&word, data, size < 6 ? size : 6);
@@ -203,10 +204,10 @@ static void departs(Connection *c, const char *data, size_t size, bool complete)
                 if (pipeline_is_whole(&c->t, pipeline_is_single(&c->t, &c->x, bytes, complete)))
                         piece.begun = 1;
                 else if (!pipeline_is_more(&c->t)) {
-                        pipeline_feed_answers(&c->t, &piece, data, size);
+                        pipeline_feed_responses(&c->t, &piece, data, size);
                         check(!piece.lost);
                 }
-                n = pipeline_take_answers(&c->t, &piece, complete);
+                n = pipeline_take_responses(&c->t, &piece, complete);
                 c->begun += n;
                 c->parsed += n;
                 c->failed += piece.failed;
@@ -253,17 +254,17 @@ static void ends(Connection *c) {
         bool missed = (c->x.flags & EXCHANGE_PARSED && c->t.missed) ||
                       (c->x.flags & EXCHANGE_H2 && c->h->in.synced != H2_SYNCED);
         struct exchange_effect e = {};
-        uint32_t asked;
+        uint32_t pending;
 
         if (exchange_distance(IN + c->copied, c->x.read_end) > 0)
                 apply(c, 0);
-        asked = c->x.flags & EXCHANGE_PARSED ? pipeline_outstanding(&c->t) : c->x.flags & EXCHANGE_H2 ?
-                c->h->open : c->x.state == EXCHANGE_ASKED;
-        if (c->x.flags & EXCHANGE_H2 && asked == 0)
+        pending = c->x.flags & EXCHANGE_PARSED ? pipeline_outstanding(&c->t) : c->x.flags & EXCHANGE_H2 ?
+                c->h->open : c->x.state == EXCHANGE_PENDING;
+        if (c->x.flags & EXCHANGE_H2 && pending == 0)
                 exchange_shut(&c->x, &e);
         if (c->x.flags & EXCHANGE_TLS)
                 tls_end(&c->x, &c->s, 1, 0, &e);
-        exchange_end(&c->x, 1, asked, 0, &e);
+        exchange_end(&c->x, 1, pending, 0, &e);
         account(c, &e);
         if (missed)
                 c->drops += (unsigned) e.unanswered;
@@ -497,12 +498,12 @@ static void test_http2_open(void) {
 /* If the end of a request was missed, it is in flight for a minute, and again if there is a response. */
 static void test_http2_doubted(void) {
 #define WAITS { PASSES, NULL, 0 }
-        for (unsigned answered = 0; answered < 2; answered++) {
+        for (unsigned responded = 0; responded < 2; responded++) {
                 const Event story[] = {
                         GREETS, COMES(HEADERS("\1")), READS(10), COMES(RESETS("\1")), READS(13),
                         EXCHANGES(HEADERS("\3"), RESPONDS("\3")), COMES(HEADERS("\5")), READS(10), WAITS,
                         EXCHANGES(HEADERS("\7"), RESPONDS("\7")), LEAVES_PART(RESPONDS("\5")),
-                        answered ? (Event) LEAVES(RESPONDS("\1")) : (Event) LEAVES(
+                        responded ? (Event) LEAVES(RESPONDS("\1")) : (Event) LEAVES(
                                 "\0\0\4\10\0\0\0\0\0\0\0\1\0"),
                 };
                 Connection c = { .h = h2_storage_new() };
@@ -512,9 +513,9 @@ static void test_http2_doubted(void) {
                 check(c.begun == 3 && c.in_flight == 0 && c.unanswered == 0 && c.drops == 0);
                 /* The third read */
                 play(&c, MUX, story, ELEMENTSOF(story), 5, 5);
-                check(c.begun == 3 + answered && c.in_flight == 0 && c.unanswered == 0 && c.drops == 1 &&
+                check(c.begun == 3 + responded && c.in_flight == 0 && c.unanswered == 0 && c.drops == 1 &&
                       c.h->open == 0);
-                if (!answered) {
+                if (!responded) {
                         struct h2_piece piece;
 
                         h2_piece_begin(&piece, c.now);
@@ -644,10 +645,10 @@ static void test_body_not_seen(void) {
                 struct pipeline t = { .protocol = PROTOCOL_HTTP1 };
                 struct parsed_chunk piece = {};
 
-                pipeline_feed_questions(&t, &piece, POST, sizeof(POST) - 1, &times, 0);
+                pipeline_feed_requests(&t, &piece, POST, sizeof(POST) - 1, &times, 0);
                 t.in_pos = sizeof(POST) - 1;
                 pipeline_lose_sync(&t, t.in_pos + 12 + more, 2, 2, 0);
-                check(t.missed == (more ? PIPELINE_MISSED : PIPELINE_FOLLOWED) && t.asked == 1 &&
+                check(t.missed == (more ? PIPELINE_MISSED : PIPELINE_FOLLOWED) && t.pending == 1 &&
                       t.in.state == 0);
         }
 }
@@ -660,10 +661,10 @@ static void test_not_resumed(void) {
 
         t.in_pos = 100;
         pipeline_lose_sync(&t, 200, 1, 2, 0);
-        check(t.asked == 1 && t.missed == PIPELINE_MISSED);
+        check(t.pending == 1 && t.missed == PIPELINE_MISSED);
         memcpy(&word, get, 8);
         check(!pipeline_resumes(&t, 200, word, 8, 0)); /* it has no response */
-        t.asked = t.n_groups = 0;
+        t.pending = t.n_groups = 0;
         check(!pipeline_resumes(&t, 200, word, 8, 1)); /* not all of it has been sent */
         check(!pipeline_resumes(&t, 201, word, 8, 0)); /* another run was skipped */
         memcpy(&word, body, 8);
@@ -698,19 +699,19 @@ static void test_peeked(void) {
         exchange_begin(&x, IN, IN, OUT);
         x.flags |= EXCHANGE_PARSED;
         exchange_arrive(&x, 10, &(struct exchange_segment) { IN, IN + sizeof(two) - 1, IN, IN + 65536 }, &e);
-        pipeline_feed_questions(&t, &piece, two, one, &times, IN);
+        pipeline_feed_requests(&t, &piece, two, one, &times, IN);
         t.in_pos = IN + one;
         read_apply(&x, &(struct read_parsers) { .pipeline = &t }, 20, IN + one, 0, &e);
-        check(t.asked == 1 && pipeline_newest(&t)->read_at == 20);
+        check(t.pending == 1 && pipeline_newest(&t)->read_at == 20);
         read_again(&x, &t, 30, IN + one);
         check(pipeline_newest(&t)->read_at == 30);
 
         /* The first byte of the second request, twice */
-        pipeline_feed_questions(&t, &piece, two + one, 1, &times, IN + one);
+        pipeline_feed_requests(&t, &piece, two + one, 1, &times, IN + one);
         t.in_pos = IN + one + 1;
         read_apply(&x, &(struct read_parsers) { .pipeline = &t }, 40, IN + one + 1, 0, &e);
         read_again(&x, &t, 50, IN + one + 1);
-        check(t.asked == 1 && pipeline_newest(&t)->read_at == 30);
+        check(t.pending == 1 && pipeline_newest(&t)->read_at == 30);
 }
 
 int main(void) {

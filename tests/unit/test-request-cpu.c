@@ -39,7 +39,7 @@ static uint64_t time_in(unsigned state, uint64_t begin, uint64_t end) {
         return sum;
 }
 
-static void read_question(struct service *s, uint64_t at) {
+static void read_request(struct service *s, uint64_t at) {
         struct request_cpu_run *run = request_cpu_begin(s, account.since);
 
         if (run)
@@ -53,7 +53,7 @@ static void test_random(unsigned seed) {
         uint64_t open[SERVICE_NOTES];
         uint32_t runs[SERVICE_NOTES], notes[SERVICE_NOTES];
         struct service s = {};
-        size_t n_open = 0, answered = 0, missed = 0;
+        size_t n_open = 0, responded = 0, missed = 0;
 
         account = (struct request_cpu_run) { .state = QOS_STATE_RUNNING, .since = now };
         n_story = 0;
@@ -65,7 +65,7 @@ static void test_random(unsigned seed) {
                 case 0:
                         if (n_open == SERVICE_NOTES)
                                 break;
-                        read_question(&s, now);
+                        read_request(&s, now);
                         runs[n_open] = s.runs;
                         notes[n_open] = s.notes;
                         open[n_open++] = now;
@@ -84,7 +84,7 @@ static void test_random(unsigned seed) {
                         for (unsigned i = 0; i < QOS_STATES; i++)
                                 all += sums[i];
                         if (all > 0) {
-                                answered++;
+                                responded++;
                                 for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                                         check(sums[i] == times * time_in(i, open[k], now));
                                 check(all == times * (now - open[k]));
@@ -103,7 +103,7 @@ static void test_random(unsigned seed) {
                         become(QOS_STATE_RUNNING);
                 }
         }
-        check(answered > 100 && missed > 100);
+        check(responded > 100 && missed > 100);
 }
 
 /* An event loop: up to the limit, requests of one run are all attributed; beyond it the newest ones are. */
@@ -114,7 +114,7 @@ static void test_batch(void) {
 
                 account = (struct request_cpu_run) { .state = QOS_STATE_RUNNING, .since = now };
                 for (unsigned i = 0; i < n; i++)
-                        read_question(&s, begin + 1 + i);
+                        read_request(&s, begin + 1 + i);
                 check(s.runs == 1);
                 for (unsigned i = 0; i < n; i++) {
                         __u64 sums[QOS_STATES] = {};
@@ -141,17 +141,17 @@ static void test_held(void) {
         account = (struct request_cpu_run) { .state = QOS_STATE_RUNNING, .since = now };
         check(!s.open);
         account.times[QOS_STATE_BLOCKED_BY_REQUESTS] = 500;
-        read_question(&s, now + 1);
+        read_request(&s, now + 1);
         check(s.open);
         account.times[QOS_STATE_BLOCKED_BY_REQUESTS] += 70;
-        read_question(&s, now + 2);
+        read_request(&s, now + 2);
         check(request_cpu_finish(&s, &account, now + 1, now + 100, 3, sums) && s.open);
         check(sums[QOS_STATE_BLOCKED_BY_REQUESTS] == 3 * 70);
         check(request_cpu_finish(&s, &account, now + 2, now + 100, 1, sums) && !s.open);
         /* Both were read in one run: the waits since then belong to both */
         check(sums[QOS_STATE_BLOCKED_BY_REQUESTS] == 4 * 70 && sums[QOS_STATE_RUNNING] == 3 * 99 + 98);
         /* The response of another thread has no effect */
-        read_question(&s, now + 200);
+        read_request(&s, now + 200);
         check(!request_cpu_finish(&s, &account, now + 150, now + 300, 1, sums) && s.open);
 }
 

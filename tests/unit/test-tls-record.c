@@ -16,60 +16,60 @@ typedef struct Record {
 
 #define SAYS(type, length) { false, type, length, false }
 #define HEARS(type, length) { true, type, length, false }
-#define ASKS(length) { false, TLS_APPLICATION, length, true }
-#define ANSWERS(length) { true, TLS_APPLICATION, length, true }
+#define REQUEST(length) { false, TLS_APPLICATION, length, true }
+#define RESPONSE(length) { true, TLS_APPLICATION, length, true }
 
 static const Record tls13[] = {
         SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_CHANGE_CIPHER, 1),
                 HEARS(TLS_APPLICATION, 2048),
-        HEARS(TLS_APPLICATION, 53), SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_APPLICATION, 53), ASKS(200),
-        ANSWERS(16401), ANSWERS(TLS_RECORD_MAX), ANSWERS(77), ASKS(53), ANSWERS(53),
+        HEARS(TLS_APPLICATION, 53), SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_APPLICATION, 53), REQUEST(200),
+        RESPONSE(16401), RESPONSE(TLS_RECORD_MAX), RESPONSE(77), REQUEST(53), RESPONSE(53),
         SAYS(TLS_APPLICATION, 19),
         HEARS(TLS_APPLICATION, 19),
 }, tls13_certificate[] = {
         SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 2048),
                 SAYS(TLS_CHANGE_CIPHER, 1),
-        SAYS(TLS_APPLICATION, 1200), SAYS(TLS_APPLICATION, 281), SAYS(TLS_APPLICATION, 69), ASKS(200),
-        ANSWERS(300),
+        SAYS(TLS_APPLICATION, 1200), SAYS(TLS_APPLICATION, 281), SAYS(TLS_APPLICATION, 69), REQUEST(200),
+        RESPONSE(300),
 }, tls12[] = {
         SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 3000), SAYS(TLS_HANDSHAKE, 37),
                 SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_HANDSHAKE, 40),
-        HEARS(TLS_HANDSHAKE, 202), HEARS(TLS_CHANGE_CIPHER, 1), HEARS(TLS_HANDSHAKE, 40), ASKS(53),
-        ANSWERS(100), ASKS(1), SAYS(TLS_ALERT, 26), HEARS(TLS_ALERT, 26),
+        HEARS(TLS_HANDSHAKE, 202), HEARS(TLS_CHANGE_CIPHER, 1), HEARS(TLS_HANDSHAKE, 40), REQUEST(53),
+        RESPONSE(100), REQUEST(1), SAYS(TLS_ALERT, 26), HEARS(TLS_ALERT, 26),
 }, again[] = { /* HelloRetryRequest: the client sends a second ClientHello */
         SAYS(TLS_HANDSHAKE, 1528), HEARS(TLS_HANDSHAKE, 88), HEARS(TLS_CHANGE_CIPHER, 1),
                 SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_HANDSHAKE, 146),
-        HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 2048), SAYS(TLS_APPLICATION, 69), ASKS(200),
-        ANSWERS(300),
+        HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 2048), SAYS(TLS_APPLICATION, 69), REQUEST(200),
+        RESPONSE(300),
 }, packed[] = { /* certificate, CertificateVerify and Finished of the client in one record */
         SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_CHANGE_CIPHER, 1),
                 HEARS(TLS_APPLICATION, 32), HEARS(TLS_APPLICATION, 2048),
-        SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_APPLICATION, 1540), HEARS(TLS_APPLICATION, 255), ASKS(200),
-        ANSWERS(300), ASKS(53), ANSWERS(300),
+        SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_APPLICATION, 1540), HEARS(TLS_APPLICATION, 255), REQUEST(200),
+        RESPONSE(300), REQUEST(53), RESPONSE(300),
 }, unusual[] = { /* Finished of an unknown length */
         SAYS(TLS_HANDSHAKE, 512), SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_APPLICATION, 90),
                 SAYS(TLS_APPLICATION, 91), SAYS(TLS_APPLICATION, 92),
-        SAYS(TLS_APPLICATION, 93), ASKS(94),
+        SAYS(TLS_APPLICATION, 93), REQUEST(94),
 };
 
 /* Behind a ClientHello that offers early data. */
 static const Record early13[] = {
-        SAYS(TLS_HANDSHAKE, 512), SAYS(TLS_CHANGE_CIPHER, 1), ASKS(200), ASKS(70),
+        SAYS(TLS_HANDSHAKE, 512), SAYS(TLS_CHANGE_CIPHER, 1), REQUEST(200), REQUEST(70),
                 HEARS(TLS_HANDSHAKE, 128), HEARS(TLS_CHANGE_CIPHER, 1),
-        HEARS(TLS_APPLICATION, 53), HEARS(TLS_APPLICATION, 69), ANSWERS(300), ANSWERS(53),
+        HEARS(TLS_APPLICATION, 53), HEARS(TLS_APPLICATION, 69), RESPONSE(300), RESPONSE(53),
                 SAYS(TLS_APPLICATION, 21), SAYS(TLS_APPLICATION, 69),
-        ASKS(21), ANSWERS(255), ASKS(69), SAYS(TLS_APPLICATION, 19),
+        REQUEST(21), RESPONSE(255), REQUEST(69), SAYS(TLS_APPLICATION, 19),
 }, refused_early13[] = {
-        SAYS(TLS_HANDSHAKE, 512), SAYS(TLS_CHANGE_CIPHER, 1), ASKS(200), HEARS(TLS_HANDSHAKE, 128),
+        SAYS(TLS_HANDSHAKE, 512), SAYS(TLS_CHANGE_CIPHER, 1), REQUEST(200), HEARS(TLS_HANDSHAKE, 128),
         HEARS(TLS_APPLICATION, 30), HEARS(TLS_APPLICATION, 53), SAYS(TLS_APPLICATION, 53),
-        HEARS(TLS_APPLICATION, 255), ASKS(200), HEARS(TLS_APPLICATION, 19), ANSWERS(300),
+        HEARS(TLS_APPLICATION, 255), REQUEST(200), HEARS(TLS_APPLICATION, 19), RESPONSE(300),
 }, again_early13[] = {
-        SAYS(TLS_HANDSHAKE, 512), SAYS(TLS_CHANGE_CIPHER, 1), ASKS(200), HEARS(TLS_HANDSHAKE, 88),
+        SAYS(TLS_HANDSHAKE, 512), SAYS(TLS_CHANGE_CIPHER, 1), REQUEST(200), HEARS(TLS_HANDSHAKE, 88),
         SAYS(TLS_HANDSHAKE, 146), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 2048),
-        SAYS(TLS_APPLICATION, 200), SAYS(TLS_APPLICATION, 69), HEARS(TLS_APPLICATION, 255), ASKS(200),
-        ANSWERS(300),
+        SAYS(TLS_APPLICATION, 200), SAYS(TLS_APPLICATION, 69), HEARS(TLS_APPLICATION, 255), REQUEST(200),
+        RESPONSE(300),
 }, alert_early13[] = {
-        SAYS(TLS_HANDSHAKE, 512), SAYS(TLS_CHANGE_CIPHER, 1), ASKS(200), HEARS(TLS_HANDSHAKE, 128),
+        SAYS(TLS_HANDSHAKE, 512), SAYS(TLS_CHANGE_CIPHER, 1), REQUEST(200), HEARS(TLS_HANDSHAKE, 128),
         HEARS(TLS_APPLICATION, 19),
 };
 
@@ -202,7 +202,7 @@ static void test_http2(void) {
                 const Record records[] = {
                         SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_CHANGE_CIPHER, 1),
                                 HEARS(TLS_APPLICATION, table[i].length),
-                        HEARS(TLS_APPLICATION, 32), SAYS(TLS_APPLICATION, 53), ASKS(200), ANSWERS(32),
+                        HEARS(TLS_APPLICATION, 32), SAYS(TLS_APPLICATION, 53), REQUEST(200), RESPONSE(32),
                 };
                 struct tls t = {};
 
@@ -220,7 +220,7 @@ static void test_http2_control(void) {
                 SAYS(TLS_APPLICATION, 53),
         };
         const Record settings_acknowledged = SAYS(TLS_APPLICATION, 9 + 17),
-                window = SAYS(TLS_APPLICATION, 13 + 24), request = ASKS(31);
+                window = SAYS(TLS_APPLICATION, 13 + 24), request = REQUEST(31);
 
         for (int http2 = 0; http2 < 2; http2++) {
                 struct tls t = {};
@@ -230,9 +230,9 @@ static void test_http2_control(void) {
                 t.http2 = http2;
                 check(take(&t, &settings_acknowledged, 100) == (http2 ? 0 : TLS_STEP_APPLICATION));
                 check(take(&t, &window, 100) == (http2 ? 0 : TLS_STEP_APPLICATION));
-                check(t.asked == !http2);
+                check(t.pending == !http2);
                 check(take(&t, &request, 6) == TLS_STEP_APPLICATION);
-                check(t.asked);
+                check(t.pending);
         }
 }
 
@@ -309,11 +309,11 @@ static bool is_error(const Record *handshake, size_t n, bool plain, bool http2, 
                 (void) take(&t, handshake + i, 100);
         for (size_t i = 0; i < n_said; i++)
                 if (take(&t, &(Record) SAYS(TLS_APPLICATION, said[i]), 100) == TLS_STEP_APPLICATION) {
-                        x.state = EXCHANGE_ASKED;
+                        x.state = EXCHANGE_PENDING;
                         exchange_open(&x, 1, &effect);
                 }
         tls_end(&x, &t, 1, 0, &effect);
-        exchange_end(&x, 1, x.state == EXCHANGE_ASKED, 0, &effect);
+        exchange_end(&x, 1, x.state == EXCHANGE_PENDING, 0, &effect);
         check(effect.in_flight == 0);
         return effect.unanswered > 0;
 }
@@ -360,9 +360,9 @@ static bool is_failed(const Record *records, size_t n, bool missed) {
 
 /* It responds, and sends close_notify. */
 static const Record closed_early13[] = {
-        SAYS(TLS_HANDSHAKE, 512), SAYS(TLS_CHANGE_CIPHER, 1), ASKS(200),
+        SAYS(TLS_HANDSHAKE, 512), SAYS(TLS_CHANGE_CIPHER, 1), REQUEST(200),
                 HEARS(TLS_HANDSHAKE, 128), HEARS(TLS_CHANGE_CIPHER, 1),
-        HEARS(TLS_APPLICATION, 53), HEARS(TLS_APPLICATION, 69), ANSWERS(300), HEARS(TLS_APPLICATION, 19),
+        HEARS(TLS_APPLICATION, 53), HEARS(TLS_APPLICATION, 69), RESPONSE(300), HEARS(TLS_APPLICATION, 19),
 };
 
 /* A server may close the connection behind the response to early data, before the client's Finished. */
@@ -421,7 +421,7 @@ static void test_fail(void) {
         /* Data that is no record, after ServerHello or later */
         check(IS_FAILED(false, SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), SAYS(99, 10)));
         check(IS_FAILED(true, SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122),
-                        SAYS(TLS_APPLICATION, 53), ASKS(200), ANSWERS(300), SAYS(99, 10)));
+                        SAYS(TLS_APPLICATION, 53), REQUEST(200), RESPONSE(300), SAYS(99, 10)));
 
         /* An alert of a server alone; a warning is not fatal */
         for (unsigned level = 0; level < 4; level++) {
@@ -452,7 +452,7 @@ static void test_end_unread(void) {
         };
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++) {
-                struct exchange x = { .state = EXCHANGE_ANSWERING, .in_end = table[i].unread - 100,
+                struct exchange x = { .state = EXCHANGE_RESPONDING, .in_end = table[i].unread - 100,
                                       .read_end = (uint32_t) -100 };
                 const struct tls t = { .certain = table[i].certain };
                 struct exchange_effect effect = {};

@@ -62,7 +62,7 @@ static inline void depart(struct exchange *x, Totals *t, uint64_t now, uint32_t 
 static inline void end(struct exchange *x, Totals *t, bool gone, uint32_t unsent) {
         struct exchange_effect e = {};
 
-        exchange_end(x, gone, x->state == EXCHANGE_ASKED, unsent, &e);
+        exchange_end(x, gone, x->state == EXCHANGE_PENDING, unsent, &e);
         account(t, &e);
 }
 

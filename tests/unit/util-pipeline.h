@@ -38,7 +38,7 @@ static inline void pipeline_look_up(struct pipeline *t) {
 }
 
 /* position: of the piece in the stream. */
-static inline void pipeline_feed_questions(struct pipeline *t, struct parsed_chunk *piece, const char *data,
+static inline void pipeline_feed_requests(struct pipeline *t, struct parsed_chunk *piece, const char *data,
                                            size_t size, const struct arrival_times *times,
                                            uint32_t position) {
         size_t begin = 0, end = 0;
@@ -69,7 +69,7 @@ static inline void pipeline_feed_questions(struct pipeline *t, struct parsed_chu
                 pipeline_request_chunk(t, times, position + (uint32_t) size);
 }
 
-static inline void pipeline_feed_answers(struct pipeline *t, struct parsed_chunk *piece, const char *data,
+static inline void pipeline_feed_responses(struct pipeline *t, struct parsed_chunk *piece, const char *data,
                                          size_t size) {
         size_t begin = 0, end = 0;
 
@@ -92,7 +92,7 @@ static inline void pipeline_feed_answers(struct pipeline *t, struct parsed_chunk
 }
 
 /* Ends the requests with a response that begins in this piece; returns their number. */
-static inline uint32_t pipeline_take_answers(struct pipeline *t, const struct parsed_chunk *piece,
+static inline uint32_t pipeline_take_responses(struct pipeline *t, const struct parsed_chunk *piece,
                                              bool complete) {
         uint32_t n = pipeline_responses(t, piece, complete), taken, sum = 0;
         struct pipeline_batch g;
