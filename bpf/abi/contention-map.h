@@ -132,8 +132,8 @@ enum qos_contention_sum {
         QOS_CONTENTION_SUMS = QOS_BLOCK_FIRST_SUM + QOS_BLOCK_ROWS * QOS_BLOCK_SUMS,
 };
 
-/* Totals of all CPUs at the boundaries first … last, in sub-windows of the level. No event lies between
- * first and last. */
+/* Totals of all CPUs at the boundaries first … last, in sub-windows of the level. No event happened between
+ * the two. */
 struct qos_contention_checkpoint {
         __u64 first;
         __u64 last;             /* < first: invalid or being written */
@@ -214,7 +214,7 @@ struct qos_wait_target {
                                  * decremented by waits that find no entry */
         __u64 waits;            /* ended waits */
         __u64 nsec;
-        __u64 blocked_by_requests;             /* part of nsec spent in QOS_STATE_BLOCKED_BY_REQUESTS */
+        __u64 blocked_by_requests; /* part of nsec spent in QOS_STATE_BLOCKED_BY_REQUESTS */
         __u32 process;          /* a process that waits for it, in the PID namespace of qosd; 0: not
                                  * visible */
         __u32 fd;               /* its descriptor in that process */
@@ -243,7 +243,7 @@ struct qos_contention_map {
         __u32 generation;       /* set once before the map is frozen; differs for each map created */
         __u32 unit;             /* generation of the unit, as in struct qos_owner */
         __u32 rolling;          /* CPU + 1 of the program writing checkpoints; 0: none */
-        __u32 contention_cpus;           /* number of elements of the per-CPU map */
+        __u32 contention_cpus;  /* number of elements of the per-CPU map */
         __u64 epoch;            /* epoch of the newest event */
         __u64 served;           /* serving clock when the map was created; set once */
         __u64 cells[QOS_CONTENTION_COUNTERS];
@@ -278,8 +278,8 @@ static inline __attribute__((always_inline)) __u64 thread_map_id(__u32 slot, __u
 struct qos_inspect_request {
         __u64 slots[QOS_SLOTS / 64]; /* bitmap of slots */
         __u64 address;          /* address to look up in a process */
-        __u64 numbers;          /* PID namespace of qosd, filled in by the iterator */
-        __u32 level;            /* its level */
+        __u64 numbers;          /* address of the PID namespace of qosd, filled in by the iterator */
+        __u32 level;            /* level of that namespace */
         __u32 _padding;
 };
 

@@ -18,7 +18,7 @@ enum name_kind {
 #define NAME_BEGIN 0xcbf29ce484222325ULL
 #define NAME_PRIME 0x100000001b3ULL
 
-/* Each of the first slashes of a path ends the name of a directory, which may be excluded, too. */
+/* Number of leading slashes of a path whose directories may be excluded: "/", "/a/", "/a/b/", ... */
 #define NAME_DIRECTORIES 4U
 
 /* Adds a byte of a path; the query string is not part of it. */
@@ -26,8 +26,8 @@ static inline __attribute__((always_inline)) __u64 name_add(__u64 name, __u32 by
         return (name ^ byte) * NAME_PRIME;
 }
 
-/* A command in upper case: its first eight letters, the first one most significant, and its length. That
- * identifies all Redis commands. */
+/* Name of a command in upper case: hash of its first eight letters (word, first one most significant) and
+ * its length, which identify all Redis commands. */
 static inline __attribute__((always_inline)) __u64 name_of_command(__u64 word, __u32 length) {
         return ((NAME_BEGIN ^ word) * NAME_PRIME ^ length) * NAME_PRIME;
 }

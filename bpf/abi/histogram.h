@@ -14,12 +14,12 @@
 
 #include <linux/types.h>
 
-/* Of the range, in seconds */
+/* Bounds of the range in seconds, as exponents of two */
 #define HISTOGRAM_MIN_EXPONENT (-22)
 #define HISTOGRAM_MAX_EXPONENT 6
 #define HISTOGRAM_OCTAVES (HISTOGRAM_MAX_EXPONENT - HISTOGRAM_MIN_EXPONENT)
 
-/* The same in ns, rounded down, which is the last whole number in the bucket */
+/* The same bounds in ns, rounded down to the last whole number within the bucket */
 #define HISTOGRAM_MIN_NSEC 238ULL
 #define HISTOGRAM_MAX_NSEC 64000000000ULL
 
@@ -29,8 +29,8 @@
 #define HISTOGRAM_COARSE_BINS (HISTOGRAM_OCTAVES * 8 + 2)
 
 /* 2^(HISTOGRAM_MAX_EXPONENT + s/32) s in ns, rounded down: the bounds of the octave above the range. Shifted
- * right by n they are the bounds n octaves below. A whole number of ns, shifted left by n, is above one of
- * these exactly if the number is above that bound. */
+ * right by n, they are the bounds n octaves below. For a whole number x of ns, x << n exceeds a value of the
+ * table exactly if x exceeds the unrounded bound n octaves below. */
 static const __u64 histogram_bounds[33] = {
         64000000000ULL, 65401417513ULL, 66833522075ULL, 68296985643ULL, 69792494890ULL, 71320751526ULL,
         72882472624ULL, 74478390961ULL, 76109255360ULL, 77775831038ULL, 79478899972ULL, 81219261260ULL,
@@ -44,9 +44,8 @@ static const __u64 histogram_bounds[33] = {
  * within one, and a single comparison is enough. */
 static const __u8 histogram_guess[64] = {
         0, 1, 2, 3, 3, 4, 5, 5, 6, 7, 7, 8, 8, 9, 10, 10, 11, 11, 12, 13, 13, 14, 14, 15, 15, 16, 16, 17, 17,
-                18, 18, 19,
-        19, 20, 20, 21, 21, 22, 22, 22, 23, 23, 24, 24, 25, 25, 26, 26, 26, 27, 27, 28, 28, 28, 29, 29, 30,
-        30, 30, 31, 31, 31, 32, 32,
+        18, 18, 19, 19, 20, 20, 21, 21, 22, 22, 22, 23, 23, 24, 24, 25, 25, 26, 26, 26, 27, 27, 28, 28, 28,
+        29, 29, 30, 30, 30, 31, 31, 31, 32, 32,
 };
 
 /* Bounds an index for the verifier. The compiler may compare one copy of a value and use another, reloaded
@@ -109,7 +108,7 @@ static inline __attribute__((always_inline)) __u64 histogram_choose(__u64 mask, 
  * linker keeps the first. */
 #ifdef __bpf__
 #define BPF_SUBPROG __attribute__((noinline, weak))
-/* the verifier assumes nothing of the arguments of a global function */
+/* The verifier assumes nothing about the arguments of a global function. */
 #define BPF_REQUIRE(pointer) do { if (!(pointer)) return 0; } while (0)
 #else
 #define BPF_SUBPROG static inline
@@ -129,9 +128,9 @@ BPF_SUBPROG __u32 histogram_fine_bin(__u64 nsec) {
         if (nsec > HISTOGRAM_MAX_NSEC)
                 return HISTOGRAM_FINE_BINS - 1;
 
-        /* In units of 2^-57 s, up to 8.3e-8 of it too large, and below 2^64. No bound is that close above a
-         * 64th of an octave. Where the octave is one too high, n is 0, which is the last bucket of the
-         * octave before. */
+        /* The duration in units of 2^-57 s, below 2^64, and up to 8.3e-8 of it too large. No bound is that
+         * close above a multiple of a 64th of an octave. A duration that is rounded up to the next octave
+         * has n = 0 there, which stands for the last bucket of its own octave. */
         bits = nsec * HISTOGRAM_UNITS_PER_NSEC << 7;
 
         /* Shifts the most significant bit to the top, by bisection: BPF has no instruction for it. From

@@ -55,9 +55,9 @@ struct qos_max_ring {
 
 /* ---- counters of a unit ------------------------------------------------------------------------------- */
 
-/* Distributions, in nanoseconds. Three of them nearly always equal another one or are all zero. These are
- * stored as the difference to it (modulo 2^32 and 2^64), so that a request costs three samples instead of
- * six. Readers add the distribution in brackets, see window_complete() in src/model/window.c. */
+/* Distributions, in nanoseconds. Three of them nearly always equal another one or are all zero. They are
+ * stored as the difference to that one (modulo 2^32 and 2^64), so that a request costs three samples instead
+ * of six. Readers add the distribution in brackets, see window_complete() in src/model/window.c. */
 enum qos_distribution {
         QOS_LATENCY,            /* first request byte arriving at the IP layer to last response byte leaving
                                  * it [QOS_FIRST_BYTE] */
@@ -73,9 +73,9 @@ enum qos_distribution {
 
 #define QOS_DISTRIBUTION_IS_FINE(d) ((d) <= QOS_FIRST_BYTE)
 #define QOS_DISTRIBUTION_BINS(d) (QOS_DISTRIBUTION_IS_FINE(d) ? HISTOGRAM_FINE_BINS : HISTOGRAM_COARSE_BINS)
-#define QOS_DISTRIBUTION_FIRST_COUNTER(d)                                                                  \
-        ((d) <= QOS_FIRST_BYTE ? (d) * HISTOGRAM_FINE_BINS : 2 * HISTOGRAM_FINE_BINS + \
-         ((d) - 2) * HISTOGRAM_COARSE_BINS)
+#define QOS_DISTRIBUTION_FIRST_COUNTER(d)                                       \
+        ((d) <= QOS_FIRST_BYTE ? (d) * HISTOGRAM_FINE_BINS :                    \
+         2 * HISTOGRAM_FINE_BINS + ((d) - 2) * HISTOGRAM_COARSE_BINS)
 
 /* 32 bit cells: the bins of all distributions, then plain counters of events. */
 enum qos_counter {
@@ -93,10 +93,11 @@ enum qos_counter {
         QOS_COUNTER_UDP,                   /* of QOS_COUNTER_COUNT, on UDP */
         QOS_COUNTER_WAITS,                 /* of QOS_COUNTER_COUNT, blocking by request of the client (long
                                             * polls): in no distribution */
-        QOS_COUNTER_INTENDED,              /* of QOS_COUNTER_COUNT, these and others that have waited by
-                                            * intent (intent.h): in no distribution */
+        QOS_COUNTER_INTENDED,              /* of QOS_COUNTER_COUNT, delayed by intent (intent.h),
+                                            * QOS_COUNTER_WAITS included: in no distribution */
         QOS_COUNTER_STREAMS,               /* of QOS_COUNTER_COUNT, with a stream as response */
-        QOS_COUNTER_EXCLUDED,              /* requests excluded from all other metrics, with response */
+        QOS_COUNTER_EXCLUDED,              /* requests excluded from all other metrics, counted with their
+                                            * response */
         QOS_COUNTER_STATUS_4XX,            /* responses that report a client error */
         QOS_COUNTER_STATUS_5XX,            /* responses that report a server error */
         QOS_COUNTER_STATUS_UNKNOWN,        /* HTTP/2 responses of unknown status (hpack.h) */
@@ -105,18 +106,19 @@ enum qos_counter {
         QOS_COUNTER_ERRORS_RESET,          /* connections closed by the unit during a request */
         QOS_COUNTER_ERRORS_TIMEOUT,        /* connections timed out during a request */
         QOS_COUNTER_CLIENT_ABORTS,         /* connections closed by the client during its request */
-        QOS_COUNTER_OVERLAPS,              /* requests on unparsed connections, in no other counter; of those
-                                            * that are, requests that arrived while another was in progress,
-                                            * at most one in a hundred of a connection */
+        QOS_COUNTER_OVERLAPS,              /* requests on unparsed connections, which no other counter has;
+                                            * and requests of other connections that arrived while another
+                                            * one was in progress, at most one in a hundred of a
+                                            * connection */
         QOS_COUNTER_UNPARSED,              /* connections that became unparsed */
         QOS_COUNTER_ACCEPTED,              /* completed handshakes (inet_sock_set_state) */
         QOS_COUNTER_LISTEN_DROPS,          /* connection attempts dropped because of a full accept queue */
-        QOS_COUNTER_RETRANSMITS,           /* segments (tcp_retransmit_skb) */
+        QOS_COUNTER_RETRANSMITS,           /* retransmitted segments (tcp_retransmit_skb) */
         QOS_COUNTER_DROPS,                 /* events of this unit that could not be recorded */
-        QOS_COUNTER_DROPS_CONTENTION,      /* the same of threads, page faults, block I/O and calls on
+        QOS_COUNTER_DROPS_CONTENTION,      /* the same for threads, page faults, block I/O and calls on
                                             * files */
         QOS_COUNTER_MISSED,                /* program runs skipped by the kernel on the whole machine since
-                                            * the unit was attached, and mostly made good */
+                                            * the unit was attached; mostly recovered later */
         QOS_COUNTERS,
 };
 
@@ -144,24 +146,28 @@ enum qos_state {
         QOS_STATE_OTHER,        /* none of the above */
         QOS_STATES,
 
-        /* No thread has QOS_STATE_NONE. Its word is the part of QOS_STATE_PARK and QOS_STATE_POLL that ended
-         * with a wakeup by another thread of the unit while that one processed a request */
+        /* No thread of a unit has QOS_STATE_NONE. Its word has the part of QOS_STATE_PARK and QOS_STATE_POLL
+         * that ended with a wakeup by another thread of the unit that was processing a request. */
         QOS_STATE_BLOCKED_BY_REQUESTS = QOS_STATE_NONE,
 };
 
 /* 64 bit sums: nanoseconds of each distribution, bytes, overhead, then the breakdown of QOS_SERVICE. */
 enum qos_sum {
-        QOS_SUM_BYTES_IN = QOS_DISTRIBUTIONS,   /* payload of requests, without retransmissions */
-        QOS_SUM_UNPARSED_IN,                    /* as the one before, on unparsed connections, not in that */
-        QOS_SUM_BYTES_OUT,                      /* payload of responses, without retransmissions */
-        QOS_SUM_UNPARSED_OUT,                   /* as the one before, on unparsed connections, not in that */
-        QOS_SUM_INTENDED,                       /* time of QOS_COUNTER_INTENDED, to the first response
-                                                 * byte */
+        QOS_SUM_BYTES_IN = QOS_DISTRIBUTIONS,   /* payload of requests, without retransmissions and unparsed
+                                                 * connections */
+        QOS_SUM_UNPARSED_IN,                    /* the same of unparsed connections */
+        QOS_SUM_BYTES_OUT,                      /* payload of responses, without retransmissions and unparsed
+                                                 * connections */
+        QOS_SUM_UNPARSED_OUT,                   /* the same of unparsed connections */
+        QOS_SUM_INTENDED,                       /* time to first byte of the requests in
+                                                 * QOS_COUNTER_INTENDED */
         QOS_SUM_COST,                           /* run time of the programs in ns, extrapolated from samples
                                                  * (overhead.h) */
-        QOS_SUM_ATTRIBUTED,                     /* requests read and responded to by the same thread */
-        QOS_SUM_STATES,                         /* state of that thread meanwhile: index is this plus enum
-                                                 * qos_state, including QOS_STATE_BLOCKED_BY_REQUESTS */
+        QOS_SUM_ATTRIBUTED,                     /* number of requests read and responded to by the same
+                                                 * thread */
+        QOS_SUM_STATES,                         /* time of that thread between the two, by state: index is
+                                                 * this plus enum qos_state, including
+                                                 * QOS_STATE_BLOCKED_BY_REQUESTS */
         QOS_SUMS = QOS_SUM_STATES + QOS_STATES,
 };
 
@@ -179,9 +185,8 @@ static inline __attribute__((always_inline)) __u64 serving_clock_toggle(__u64 wo
         return word & QOS_SERVING ? serving_clock_read(word, now) : QOS_SERVING | (now - word);
 }
 
-/* Counters at the boundaries first … last, in sub-windows of the level. No event lies between first and
- * last. Gauges are part of it: a program that changes one enters the sub-window first (window_advance()), as
- * for counters. */
+/* Counters at the boundaries first … last, in sub-windows of the level. No event happened between the two.
+ * Gauges are included: as with counters, a program calls window_advance() before it changes one. */
 struct qos_checkpoint {
         __u64 first;
         __u64 last;             /* < first: invalid or being written */
@@ -196,12 +201,12 @@ struct qos_checkpoint {
 
 /* The endpoints that a unit serves, and the peers that it is a client of. The first endpoint has no entry:
  * its metrics are those of the unit minus the entries of all other endpoints, so that units with a single
- * one, the common case, pay nothing. Further endpoints get an entry each, then share the first entry. Peers
- * get an entry each, then share the second one.
+ * one, the common case, pay nothing. Further endpoints get an entry each and, once there are none left,
+ * share the first entry. Peers get an entry each, then share the second one.
  *
  * The number of entries is given by the size of a unit's map (640 KiB). */
 #define QOS_ENTRIES 12
-#define QOS_ENDPOINT_ENTRIES_MAX 7 /* reserves entries for peers */
+#define QOS_ENDPOINT_ENTRIES_MAX 7 /* the rest is reserved for peers */
 
 /* Entries are numbered from 1: 0 is "none". */
 #define QOS_ENTRY_ENDPOINTS_OTHERS 1
@@ -240,8 +245,8 @@ enum qos_entry_counter {
         QOS_ENTRY_CLIENT_ABORTS,
         QOS_ENTRY_OVERLAPS,
         QOS_ENTRY_UNPARSED,               /* of a peer: connections that became unparsed */
-        QOS_ENTRY_BUNDLED,                /* of a peer: requests sent while another was in flight. Counted,
-                                           * but of unknown latency */
+        QOS_ENTRY_BUNDLED,                /* of a peer: requests sent while another was in flight, counted
+                                           * without latency */
         QOS_ENTRY_STATUS_5XX,             /* of a peer: HTTP responses that report a server error */
         QOS_ENTRY_ERRORS_REPLIES,         /* of a peer: responses of Redis and memcached that report an
                                            * error */
@@ -254,7 +259,7 @@ enum qos_entry_sum {
         QOS_ENTRY_SUM_LATENCY,
         QOS_ENTRY_SUM_BYTES_IN,
         QOS_ENTRY_SUM_BYTES_OUT,
-        QOS_ENTRY_SUM_UNPARSED,           /* of a peer: part of both, on unparsed connections */
+        QOS_ENTRY_SUM_UNPARSED,           /* of a peer: part of the two above, on unparsed connections */
         QOS_ENTRY_SUMS,
 };
 
@@ -272,10 +277,11 @@ struct qos_entry_checkpoint {
 struct qos_peer_entry {
         __s64 in_flight;
         __u64 sums[QOS_ENTRY_SUMS];
-        __u64 earned;                           /* known latency of its peer before the entry was assigned,
+        __u64 earned;                           /* known latency of the peer before the entry was assigned,
                                                  * ns */
         __u64 maximum_total;                    /* largest latency, ns */
-        __u64 maxima[QOS_LEVEL_MAXIMA(QOS_ENTRY_LEVEL)]; /* largest latency by sub-window, as in the unit */
+        __u64 maxima[QOS_LEVEL_MAXIMA(QOS_ENTRY_LEVEL)]; /* largest latency by sub-window, as in struct
+                                                          * qos_unit_map */
         __u32 cells[QOS_ENTRY_COUNTERS_SIZE];
         __u32 carry[QOS_ENTRY_COUNTERS_SIZE];
         struct qos_entry_checkpoint checkpoints[QOS_ENTRY_CHECKPOINTS];
@@ -298,7 +304,7 @@ struct qos_heavy_hitters {
         __u32 _padding;
 };
 
-/* Requests in flight on sockets of which no program sees the end: counted by iterators. */
+/* Requests in flight on sockets whose end no program sees: counted by iterators. */
 enum qos_gauge {
         QOS_GAUGE_UNIX,
         QOS_GAUGE_UDP,
@@ -306,8 +312,8 @@ enum qos_gauge {
 };
 
 /* Requests without any response byte, long polls excluded, by age: bin i is for ages from
- * QOS_WAITING_NSEC(i) up to that of the next bin, the first one for all younger. Octaves are enough to
- * detect a hang; the last one begins at 34 s. */
+ * QOS_WAITING_NSEC(i) up to QOS_WAITING_NSEC(i + 1), the first one for all shorter ages, too. Octaves are
+ * enough to detect a hang; the last one begins at 34 s. */
 #define QOS_WAITING_BINS 20
 #define QOS_WAITING_NSEC(bin) (65536ULL << (bin))
 
@@ -324,25 +330,25 @@ struct qos_open_requests {
         __u32 rows[QOS_ENTRIES + 1]; /* by entry, including excluded ones; 0: unused */
 };
 
-/* What data that a unit has written to a connection waits for in TCP (bpf/requests/send-wait.h). */
+/* Why data that a unit has written to a connection has not been acknowledged yet
+ * (bpf/requests/send-wait.h). */
 enum qos_send_wait {
-        QOS_SEND_WAIT_NAGLE,            /* a segment that is not full, for the acknowledgement of the one
-                                         * before it */
-        QOS_SEND_WAIT_CORK,             /* such a segment, for the application (TCP_CORK) */
-        QOS_SEND_WAIT_WINDOW,           /* the peer to read */
-        QOS_SEND_WAIT_WINDOW_FULL,      /* the same, or its receive buffer is full of data on the way */
-        QOS_SEND_WAIT_BUFFER,           /* all of the send buffer is on its way, and the application has
-                                         * more */
-        QOS_SEND_WAIT_PATH,             /* the congestion window or pacing, a retransmission, the network
-                                         * device */
-        QOS_SEND_WAIT_OTHER,            /* not known; most of these are about to be sent */
+        QOS_SEND_WAIT_NAGLE,            /* a partial segment, held until the previous one is acknowledged */
+        QOS_SEND_WAIT_CORK,             /* a partial segment, held by the application (TCP_CORK) */
+        QOS_SEND_WAIT_WINDOW,           /* the peer's receive window is closed */
+        QOS_SEND_WAIT_WINDOW_FULL,      /* as QOS_SEND_WAIT_WINDOW, or the window is full of data in
+                                         * flight */
+        QOS_SEND_WAIT_BUFFER,           /* the whole send buffer is in flight, and the application has more
+                                         * data */
+        QOS_SEND_WAIT_PATH,             /* congestion window, pacing, retransmission, or network device */
+        QOS_SEND_WAIT_OTHER,            /* unknown; most are about to be sent */
         QOS_SEND_WAITS,
 };
 
-/* Connections in each of these, added up over all runs of requests_sends since the map was created. */
+/* Number of connections by the above, added up over all runs of requests_sends since the map was created. */
 struct qos_sends {
         __u64 waits[QOS_SEND_WAITS];
-        __u64 rtt;              /* us, of the same: smoothed times until an acknowledgement arrives */
+        __u64 rtt;              /* sum of the smoothed round-trip times of these connections, us */
 };
 
 /* Sums over all connections of a unit, by requests_gauges. The gauges in struct qos_unit_map differ from
@@ -356,22 +362,22 @@ struct qos_summed {
         __s64 more_open;        /* excess of the gauge in the previous session; lower bound */
         __s64 more_in_flight;
         struct {
-                __u64 activity; /* activity of the entry at the start of the session */
+                __u64 activity; /* row_activity() at the start of the session */
                 __s64 in_flight;
                 __s64 more;
-        } rows[QOS_ENTRIES];       /* by number - 1 */
+        } rows[QOS_ENTRIES];    /* by number - 1 */
 };
 
-/* Requests of an endpoint that have waited by intent (bpf/core/intent.h). */
+/* Requests of an endpoint that were delayed by intent (bpf/core/intent.h). */
 struct qos_intended {
         __u64 at;               /* end of the last one */
         __u64 longest;          /* time of the longest one, ns */
-        __u64 score;            /* how sure it is that there were any */
+        __u64 score;            /* confidence, up to INTENT_SCORE_MAX */
 };
 
 /* The map of a unit: the only element of an mmapable, frozen array. Written by BPF programs only,
  * concurrently, with atomic operations on single words. The number of samples of a distribution is the sum
- * of its bins, each incremented once per sample, so that no second word could disagree. */
+ * of its bins, each incremented once per sample, so that no second word can disagree. */
 struct qos_unit_map {
         __u32 generation;       /* set once, before the map is frozen */
         __u32 rolling;          /* CPU + 1 of the program writing checkpoints; 0: none */
@@ -379,13 +385,13 @@ struct qos_unit_map {
         __u64 epoch_end;        /* CLOCK_MONOTONIC ns of its end: a comparison is cheaper than a division */
         __u64 search_session;   /* of the first units_find_sockets that found an open file of the unit */
         __u64 never;            /* 0, see overhead_begin() */
-        __u64 _read_mostly[3];  /* Words that each program reads have a cache line of their own, and words
-                                 * that requests write the next one */
+        __u64 _read_mostly[3];  /* keeps words that each program reads, and words that requests write, in
+                                 * separate cache lines */
 
         __s64 in_flight;        /* requests from first byte arrived to last response byte sent */
         __s64 open;             /* connections */
         __u64 serving;          /* serving clock: runs while in_flight > 0 */
-        __u64 read_at;          /* when a request was read last */
+        __u64 read_at;          /* CLOCK_MONOTONIC ns of the last read of a request */
         __u64 _written[4];
 
         /* Written by the iterators, for the snapshot that started them */
@@ -393,9 +399,9 @@ struct qos_unit_map {
         __u64 accept_queue;
         __u64 accept_queue_max;
         __u64 oldest_session;
-        __u64 oldest_at;        /* CLOCK_MONOTONIC ns of the first byte of the oldest open request, without
-                                 * those that wait by intent */
-        __u64 intending;        /* number of requests that wait by intent */
+        __u64 oldest_at;        /* CLOCK_MONOTONIC ns of the first byte of the oldest open request, those
+                                 * delayed by intent excluded */
+        __u64 intending;        /* number of requests being delayed by intent */
         struct qos_waiting waiting;
         struct qos_open_requests gauges[QOS_GAUGES];
 
@@ -410,21 +416,21 @@ struct qos_unit_map {
         struct qos_checkpoint checkpoints[QOS_CHECKPOINTS];
 
         struct qos_peer_key names[QOS_ENTRIES + 1]; /* by number; 0: the first endpoint */
-        struct qos_peer_entry rows[QOS_ENTRIES];          /* by number - 1 */
+        struct qos_peer_entry rows[QOS_ENTRIES]; /* by number - 1 */
         struct qos_heavy_hitters challengers;
         struct qos_summed summed;
         struct qos_sends sends;
         struct qos_intended intended[QOS_ENTRIES + 1]; /* of endpoints, as names */
         __u64 opened;                           /* connections ever added to the gauge */
-        /* Parts of statistics that are already in counters: */
+        /* Parts of machine-wide statistics already included in counters of the unit: */
         __u64 missed;                           /* QOS_STATISTIC_RUNS_MISSED in QOS_COUNTER_MISSED */
         __u64 lost;                             /* QOS_STATISTIC_RUNS_LOST in QOS_COUNTER_DROPS */
         __u64 lost_memory;                      /* QOS_STATISTIC_RUNS_LOST_MEMORY in
                                                  * QOS_COUNTER_DROPS_CONTENTION */
         __u64 lost_storage;                     /* QOS_STATISTIC_RUNS_LOST_STORAGE in the same */
         __u32 folds;                            /* odd while an entry is merged into the others */
-        __u32 retired;                          /* 1: the map is no longer complete or no longer written. For
-                                                 * clients that read an export of it (GetView) */
+        __u32 retired;                          /* 1: no longer complete or no longer written. For clients
+                                                 * that read an export of the map (GetView) */
 };
 
 _Static_assert(__builtin_offsetof(struct qos_unit_map, in_flight) == 64 &&
@@ -451,10 +457,9 @@ struct qos_hierarchy {
         __u32 flags;
 };
 
-#define QOS_HIERARCHY_RETAINED 1U      /* detached: its samples belong to the ancestor */
-#define QOS_HIERARCHY_EXPORT_ENDED 4U     /* exports of its map are to end, which units_end_exports()
-                                           * marks */
-#define QOS_HIERARCHY_RESCAN   2U      /* a descendant was attached: reassign its sockets and groups */
+#define QOS_HIERARCHY_RETAINED     1U  /* detached: its samples belong to the ancestor */
+#define QOS_HIERARCHY_RESCAN       2U  /* a descendant was attached: reassign its sockets and groups */
+#define QOS_HIERARCHY_EXPORT_ENDED 4U  /* units_end_exports() is to end exports of its map */
 
 /* Maximum depth of an observed path, and thus of the hierarchy. */
 #define QOS_HIERARCHY_DEPTH 32
@@ -483,22 +488,23 @@ struct qos_filter {
         __u32 names;            /* 1: it does */
 };
 
-/* Whether requests_content sees all reads of a unit (array, by slot), by which the daemon decides whether
- * requests_read is attached. */
+/* Whether requests_content sees all reads of a unit (array, by slot). If not, the daemon attaches
+ * requests_read. */
 struct qos_read_check {
-        __u32 generation;       /* of the unit in the slot; the rest is of that unit */
-        __u32 seen;             /* 0 to QOS_READS_CHECKED, where it stops: reads seen by both programs */
-        __u32 unseen;           /* reads, without a limit, not seen by requests_content: spliced,
-                                 * discarded, or read by the kernel itself */
+        __u32 generation;       /* generation of the unit in the slot; the counters are of that unit */
+        __u32 seen;             /* reads seen by both programs, up to QOS_READS_CHECKED */
+        __u32 unseen;           /* reads not seen by requests_content, not limited: spliced, discarded, or
+                                 * read by the kernel itself */
         __u32 _padding;
 };
 
-/* So many reads without an unseen one show how the unit reads. */
+/* Number of reads without an unseen one that shows how the unit reads */
 #define QOS_READS_CHECKED 1000U
 
-/* Listening addresses of a unit's socket units (hash), by which sockets that the service manager already has
- * are recognized. Those that do not fit are found once the service has them open. */
+/* Size of the map of listening addresses of socket units (hash), by which sockets that the service manager
+ * has already opened are recognized. Those that do not fit are found once the service has them open. */
 #define QOS_ADDRESSES 4096
+
 /* A listening socket of the service manager, as written by the iterator over its files. */
 struct qos_activation_socket {
         __u64 cookie;
@@ -509,16 +515,16 @@ struct qos_activation_socket {
 /* Owner of a listening socket (SK_STORAGE). */
 struct qos_listener {
         struct qos_owner owner;
-        __u64 session;          /* that has counted its accept queue */
+        __u64 session;          /* iterator session that last counted its accept queue */
 };
 
 /* Probes of the unit in a slot besides "requests" (array). */
 struct qos_probe_config {
         __u32 generation;
         __u32 probes;
-        __u32 missing_libraries;           /* 1: a process of the unit uses TLS through a library without
-                                            * programs; the daemon was notified (ring buffer) */
-        __u32 slow_usec;        /* calls on files of at least this time are kept; 0: none */
+        __u32 missing_libraries; /* 1: a process of the unit uses TLS through a library without programs,
+                                  * and the daemon was notified (ring buffer) */
+        __u32 slow_usec;        /* calls on files that take at least this long are kept; 0: none */
 };
 
 #define QOS_PROBE_CONFIG_TLS 1U
@@ -549,36 +555,36 @@ struct qos_openssl_library {
 /* Machine-wide counters (array). */
 enum qos_statistic {
         /* Program runs skipped by the kernel; written by the daemon, read by units_count_missed(): */
-        QOS_STATISTIC_RUNS_MISSED,      /* of programs whose effect is mostly made good later */
-        QOS_STATISTIC_RUNS_LOST,        /* of programs whose effect is lost */
+        QOS_STATISTIC_RUNS_MISSED,      /* of programs whose effect is mostly recovered later */
+        QOS_STATISTIC_RUNS_LOST,        /* of programs whose events are lost */
         QOS_STATISTIC_RUNS_LOST_MEMORY, /* the same, for units with the probe "memory" */
         QOS_STATISTIC_RUNS_LOST_STORAGE, /* the same, for units with the probe "storage" */
-        /* Runs of requests_state within one of requests_state_nested; written by the programs: */
+        /* Runs of requests_state within one of requests_state_nested, written by the programs: */
         QOS_STATISTIC_STATES_RECORDED,
         QOS_STATISTIC_SEGMENTS_LOST,    /* segments with unreadable headers */
         /* Map elements that could not be allocated, or for which the map was full, by map: */
-        QOS_STATISTIC_LOST_CONNS,       /* TCP connections that are not counted */
-        QOS_STATISTIC_LOST_PIPELINES,   /* TCP connections whose protocol is not parsed */
-        QOS_STATISTIC_LOST_H2_CONNS,    /* the same, HTTP/2 */
-        QOS_STATISTIC_LOST_H2_MORES,    /* HTTP/2 connections with half of the streams, without paths */
-        QOS_STATISTIC_LOST_TLS_CONNS,   /* TLS connections whose records are not followed */
-        QOS_STATISTIC_LOST_LISTENERS,   /* listeners without accept queue */
+        QOS_STATISTIC_LOST_CONNS,       /* TCP connections not counted */
+        QOS_STATISTIC_LOST_PIPELINES,   /* TCP connections not parsed */
+        QOS_STATISTIC_LOST_H2_CONNS,    /* HTTP/2 connections not parsed */
+        QOS_STATISTIC_LOST_H2_MORES,    /* HTTP/2 connections with half of the streams, and without paths */
+        QOS_STATISTIC_LOST_TLS_CONNS,   /* TLS connections without record parser */
+        QOS_STATISTIC_LOST_LISTENERS,   /* listeners whose accept queue is not counted */
         QOS_STATISTIC_LOST_UNIX_CONNS,
         QOS_STATISTIC_LOST_UNIX_UNRECORDED,
         QOS_STATISTIC_LOST_UNIX_NAMES,
         QOS_STATISTIC_LOST_UDP_SOCKETS,
         QOS_STATISTIC_LOST_UDP_PEERS,
         QOS_STATISTIC_LOST_UDP_PENDING,
-        QOS_STATISTIC_LOST_PLAINTEXT,   /* TLS connections counted by their records */
+        QOS_STATISTIC_LOST_PLAINTEXT,   /* TLS connections counted by records instead of plaintext */
         QOS_STATISTIC_LOST_PLAINTEXT_H2,
         QOS_STATISTIC_LOST_OPENSSL_CALLS, /* libssl calls whose plaintext is not parsed */
-        QOS_STATISTIC_LOST_GROUPS,      /* control groups, found by the daemon later */
-        QOS_STATISTIC_LOST_THREADS,     /* threads that are in no state */
+        QOS_STATISTIC_LOST_GROUPS,      /* control groups; the daemon finds them later */
+        QOS_STATISTIC_LOST_THREADS,     /* threads without a state */
         QOS_STATISTIC_LOST_SERVICES,    /* threads whose states are not attributed to requests */
         QOS_STATISTIC_LOST_MEMORY_STALLS, /* threads whose page faults are not counted */
         QOS_STATISTIC_LOST_BLOCKS,      /* block I/O requests that are not counted */
-        QOS_STATISTIC_LOST_BLOCK_USERS, /* users of a block device that are not known */
-        QOS_STATISTIC_LOST_LOCK_PLACES, /* kernel locks that are looked up each time */
+        QOS_STATISTIC_LOST_BLOCK_USERS, /* unknown users of block devices */
+        QOS_STATISTIC_LOST_LOCK_PLACES, /* kernel locks, looked up at each wait */
         QOS_STATISTIC_LOST_STORAGE_THREADS, /* threads whose calls on files are not counted */
         QOS_STATISTICS,
 };

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* Writing the checkpoints of a map, which the first event of a sub-window does. Compiled for BPF and user
- * space; the including file provides window_cpu(). */
+/* Writers of the checkpoints of a map: the first event of a sub-window writes those that are due. Compiled
+ * for BPF and user space; the including file provides window_cpu(). */
 
 #include "unit-map.h"
 
 #define CHECKPOINTS_INLINE static inline __attribute__((always_inline))
 
-/* Words of the map that say what was written. */
+/* State of the checkpoints, in words of the map */
 struct checkpoints {
         __u32 *rolling;         /* CPU + 1 of the program writing checkpoints; 0: none */
         __u64 *epoch;           /* of the newest event */
         __u32 *written;         /* number of checkpoints written, by level */
-        __u64 old;              /* epoch of the event before, while checkpoints are written */
+        __u64 old;              /* epoch of the previous event, while checkpoints are written */
 };
 
 /* A checkpoint that is due. */
 struct checkpoint_due {
-        __u64 before;           /* sub-window of the event before, and of this one */
+        __u64 before;           /* sub-windows of the previous event and of this one */
         __u64 now;
         __u64 index;            /* of the checkpoint, among those of all levels */
 };
@@ -33,7 +33,8 @@ CHECKPOINTS_INLINE int checkpoints_begin(struct checkpoints *c, __u64 epoch) {
         return 1;
 }
 
-/* 0: none is due at this level, nor at a coarser one: a boundary of a level is one of all finer levels. */
+/* Returns 0 if none is due at this level, and hence at coarser ones: a boundary of a level is one of all
+ * finer levels. */
 CHECKPOINTS_INLINE int checkpoints_get_due(const struct checkpoints *c, __u32 level, __u64 epoch,
                                            struct checkpoint_due *ret) {
         ret->before = c->old / QOS_LEVEL_EPOCHS(level);
@@ -45,7 +46,7 @@ CHECKPOINTS_INLINE int checkpoints_get_due(const struct checkpoints *c, __u32 le
         return 1;
 }
 
-/* Around writing one. Readers check last before and after copying. */
+/* These enclose the writing of a checkpoint. Readers check last before and after copying. */
 CHECKPOINTS_INLINE void checkpoint_begin(__u64 *first, __u64 *last, const struct checkpoint_due *due) {
         __sync_lock_test_and_set(last, 0);
         *first = due->before + 1;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* Candidates for an entry, by the time that they take (Misra and Gries). Compiled for BPF and user space. */
+/* Candidates for an entry, by the time that they account for (Misra and Gries). Compiled for BPF and user
+ * space. */
 
 #include "unit-map.h"
 
 /* Minimum interval of reassignments: each takes some 3000 additions, negligible ten times a second. */
 #define HEAVY_HITTERS_PAUSE_NSEC 100000000ULL
 
-/* 0 if equal. */
+/* Returns 0 if equal. */
 static inline __attribute__((always_inline)) __u64 address_difference(const struct qos_address *a,
                                                                       const struct qos_address *b) {
         const __u32 *x = (const __u32*) a->address, *y = (const __u32*) b->address;
@@ -34,7 +35,7 @@ BPF_SUBPROG int challenger_find(struct qos_heavy_hitters *c, const struct qos_ad
  * QOS_CHALLENGERS. */
 BPF_SUBPROG int challenger_enter(struct qos_heavy_hitters *c, const struct qos_address *address,
                                  __u64 nsec) {
-        __u64 smallest = nsec, attribution = QOS_CHALLENGERS;
+        __u64 smallest = nsec, free = QOS_CHALLENGERS;
 
         BPF_REQUIRE(c);
         BPF_REQUIRE(address);
@@ -43,18 +44,18 @@ BPF_SUBPROG int challenger_enter(struct qos_heavy_hitters *c, const struct qos_a
                                             smallest);
         for (int i = 0; i < QOS_CHALLENGERS; i++) {
                 c->list[i].nsec -= smallest;
-                attribution = histogram_choose(histogram_if_zero(c->list[i].nsec), i, attribution);
+                free = histogram_choose(histogram_if_zero(c->list[i].nsec), i, free);
         }
-        if (attribution >= QOS_CHALLENGERS || nsec <= smallest)
+        if (free >= QOS_CHALLENGERS || nsec <= smallest)
                 return QOS_CHALLENGERS;
-        BPF_BOUND(attribution, QOS_CHALLENGERS);
-        c->list[attribution].address = *address;
-        c->list[attribution].nsec = nsec - smallest;
-        return attribution;
+        BPF_BOUND(free, QOS_CHALLENGERS);
+        c->list[free].address = *address;
+        c->list[free].nsec = nsec - smallest;
+        return free;
 }
 
-/* Adds the time of one without an entry, to be called with the list locked. Returns its index once it may be
- * compared with those that have an entry; QOS_CHALLENGERS: not yet. */
+/* Adds the time of a candidate. The caller holds c->busy. Returns its index, or QOS_CHALLENGERS if it has
+ * none, or if the previous reassignment was too recent for another one. */
 static inline __attribute__((always_inline)) __u64 challenger_add(struct qos_heavy_hitters *c,
                                                                   const struct qos_address *address,
                                                                   __u64 nsec, __u64 now) {

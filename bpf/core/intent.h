@@ -1,57 +1,60 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* Requests that wait by intent: long polls, and workers that wait for work. Nothing in such a request says
- * so. It is known by what sets the response off, while nothing of the unit is busy with it:
+/* Detection of requests that are delayed by intent: long polls, and requests of workers that wait for work.
+ * The request itself does not indicate it. It is inferred from the event that triggers the response, while
+ * nothing in the unit is busy with the request:
  *
- *   - another request, which has come in the last part of the wait. An event loop reads it, and responds to
- *     the first one in the same run. A thread that is parked is woken by one that has just read it
- *   - the timeout of a wait in futex(2), as of a condition variable
+ *   - another request, read in the last part of the wait: an event loop reads it and responds to the
+ *     waiting one in the same run, or a parked thread is woken by the thread that has just read it
+ *   - the timeout of a wait in futex(2), e.g. of a condition variable
  *
- * What waits for a lock, for a connection of a pool or for a row of a database is woken as well, but by a
- * request that is older than the wait, or as old. In an event loop a timer may end a request, or a thread of
- * its own, in the very run in which another one was read. That is rare, unless the loop reads requests all
- * the time: one such case is a proof only if nothing else was read for some time before it. Several in
- * succession are one, too. Pure: compiled for BPF and for the unit tests.
+ * A thread that waits for a lock, a pooled connection or a database row is woken as well, but by a request
+ * that is at least as old as the wait. In an event loop, a timer or another thread may complete a request in
+ * the very run in which another request was read. That is rare unless the loop reads all the time: one such
+ * case is proof only if nothing else was read for some time before. Several in succession are proof, too.
+ * Pure: compiled for BPF and for the unit tests.
  *
- * The lowest bit of the time of a read says that the server sends events on that connection. */
+ * The lowest bit of the time of a read is set if the server sends events on that connection
+ * (intent_mark()). */
 
 #include "unit-map.h"
 
 #define INTENT_INLINE static inline __attribute__((always_inline))
 
-/* Shorter times are latency, whatever they have been waiting for. Only for longer ones anything of this is
- * looked at. */
+/* Shorter waits are latency, whatever their reason, and are not examined. */
 #define INTENT_WAIT_MIN_NSEC 100000000ULL
 
-/* What sets a response off comes in the last eighth of the wait. */
+/* The triggering event happens in the last eighth of the wait. */
 #define INTENT_PART 8U
 
-/* A run of an event loop takes some hundredths of that: a coincidence is a matter of one in a thousand. */
+/* Silence before the triggering event that makes a single case proof. A run of an event loop takes a few
+ * hundredths of it: about one in a thousand is a coincidence. */
 #define INTENT_SILENCE_NSEC 20000000ULL
 
-/* For so many times as long as since what may have set the response off, the unit has read nothing before.
- * Of requests that arrive at random, whatever their rate, a fifth of the coincidences at most pass that. */
+/* Minimum ratio of the silence before the triggering event to the time since that event. If requests arrive
+ * at random, at whatever rate, at most a fifth of the coincidences pass. */
 #define INTENT_SILENCE 4U
 
-/* Waits of a thread with less than this between them are one: it was woken for the event of another one. */
+/* Waits of a thread with a shorter gap between them are one: the thread was woken for an event that was not
+ * its own. */
 #define INTENT_JOIN_NSEC 10000000ULL
 
-/* For how long an endpoint is known for such waits after the last one. */
+/* How long the score of an endpoint is valid after the last such request. */
 #define INTENT_MEMORY_NSEC 600000000000ULL
 
-/* Requests that a thread reads on a CPU until it waits again. */
+/* Requests that a thread reads on a CPU until it waits again. Times are CLOCK_MONOTONIC ns. */
 struct intent_run {
-        __u32 thread;           /* 0: none, or something else has been read since */
-        __u32 waits;            /* how often it had waited before, modulo 2^32 */
-        __u32 preempted;        /* how often it had been preempted before */
+        __u32 thread;           /* pid; 0: none, or data of a peer was read since */
+        __u32 waits;            /* its voluntary context switches at the beginning, modulo 2^32 */
+        __u32 preempted;        /* its involuntary context switches at the beginning */
         __u32 _padding;
-        __u64 begun_at;         /* first one read in this run */
-        __u64 before_at;        /* last one that the unit has read before */
-        __u64 last_at;          /* last one read in this run */
+        __u64 begun_at;         /* first read of this run */
+        __u64 before_at;        /* last read of the unit before this run */
+        __u64 last_at;          /* last read of this run */
 };
 
-/* Time that a thread was parked until an event of the above. */
+/* Last time that a thread was parked until such an event. */
 struct intent_park {
         __u64 from;
         __u64 until;            /* 0: never */
@@ -59,11 +62,11 @@ struct intent_park {
 
 enum intent {
         INTENT_NONE,
-        INTENT_LIKELY,          /* it may be a coincidence */
+        INTENT_LIKELY,          /* possibly a coincidence */
         INTENT_SHOWN,
 };
 
-/* now: what the thread is in. unit_at: when the unit has read last. */
+/* A thread reads a request. now: its current run. unit_at: last read of the unit, updated. */
 INTENT_INLINE void intent_read(struct intent_run *r, const struct intent_run *now, __u64 *unit_at) {
         if (r->thread != now->thread || r->waits != now->waits) {
                 *r = *now;
@@ -72,19 +75,20 @@ INTENT_INLINE void intent_read(struct intent_run *r, const struct intent_run *no
         r->last_at = *unit_at = now->begun_at;
 }
 
-/* The time of a read. */
+/* The time of a read, with its lowest bit. pushed: the server sends events on the connection. */
 INTENT_INLINE __u64 intent_mark(__u64 now, int pushed) {
         return (now & ~1ULL) | (pushed & 1);
 }
 
-/* Whether a thread sends now what it has read after that time, and in this run: an event loop that forwards
- * what others have sent. */
+/* Whether the thread has read something else in this run after read_at, which it may be forwarding now
+ * (event loops). */
 INTENT_INLINE int intent_is_forwarded(const struct intent_run *r, const struct intent_run *now,
                                       __u64 read_at) {
         return r->thread == now->thread && r->waits == now->waits && r->last_at > read_at;
 }
 
-/* What sets off a response that a thread sends now, to a request read at that time. */
+/* Whether the trigger of a response that the thread sends now, to a request read at read_at, shows that the
+ * request was delayed by intent. */
 INTENT_INLINE enum intent intent_of_run(const struct intent_run *r, const struct intent_run *now,
                                         __u64 read_at) {
         __u64 since = now->begun_at > r->begun_at ? now->begun_at - r->begun_at : 0;
@@ -97,14 +101,15 @@ INTENT_INLINE enum intent intent_of_run(const struct intent_run *r, const struct
                INTENT_SHOWN : INTENT_LIKELY;
 }
 
-/* What a thread sends now on a connection without a parser, to what it has read from there at that time. */
+/* Cause of data that a thread sends on an unparsed connection, from which it has read at read_at */
 enum intent_cause {
-        INTENT_OWN,             /* it responds */
-        INTENT_FORWARDED,       /* it forwards what it has read from another connection since */
-        INTENT_AWAITED,         /* the same, and the first data has waited for that by intent */
+        INTENT_OWN,             /* the data read there: a response */
+        INTENT_FORWARDED,       /* data read from another connection since, which is forwarded */
+        INTENT_AWAITED,         /* the same, and the data read there was waiting for it by intent */
 };
 
-/* What is read from a connection with events is a reaction to one: what it sets off is a response. */
+/* Data read from a connection with events (lowest bit of last_at) is a reaction to one of them, e.g. an
+ * acknowledgement: a response that it triggers was not awaited by intent. */
 INTENT_INLINE enum intent_cause intent_cause(const struct intent_run *r, const struct intent_run *now,
                                              __u64 read_at) {
         if (!intent_is_forwarded(r, now, read_at))
@@ -113,14 +118,14 @@ INTENT_INLINE enum intent_cause intent_cause(const struct intent_run *r, const s
                intent_of_run(r, now, read_at) == INTENT_SHOWN ? INTENT_AWAITED : INTENT_FORWARDED;
 }
 
-/* A wait has ended with an event. */
+/* A wait of the thread has ended with a triggering event. */
 INTENT_INLINE void intent_park(struct intent_park *p, __u64 from, __u64 until) {
         if (p->until == 0 || from > p->until + INTENT_JOIN_NSEC)
                 p->from = from;
         p->until = until;
 }
 
-/* Whether a request was read at that time by a thread that was parked for nearly all of the time since. */
+/* Whether the thread, which has read a request at read_at, was parked for nearly all of the time since. */
 INTENT_INLINE int intent_is_parked(const struct intent_park *p, __u64 read_at, __u64 now) {
         __u64 from = p->from > read_at ? p->from : read_at;
 
@@ -128,18 +133,18 @@ INTENT_INLINE int intent_is_parked(const struct intent_park *p, __u64 read_at, _
                 (p->until - from) * INTENT_PART >= (now - read_at) * (INTENT_PART - 1);
 }
 
-/* Whether a wait that began at from, and ends now, ends with a request that has come in its last part. */
+/* Whether a wait that began at from, and ends now, ends with a request that was read in its last part. */
 INTENT_INLINE int intent_is_news(__u64 request_at, __u64 from, __u64 now) {
         return request_at > from && (now - request_at) * INTENT_PART <= now - from;
 }
 
-/* How sure it is that the endpoint has such requests: up for each, down for each other one that takes
- * long. */
+/* Score of an endpoint: incremented by each request that seems delayed by intent, decremented by each other
+ * one that takes at least INTENT_WAIT_MIN_NSEC. */
 #define INTENT_SCORE_KNOWN 3U
 #define INTENT_SCORE_MAX 8U
 
-/* Whether a request that has been waiting since then may wait by intent, as others have before: for up to
- * twice as long as the longest of these. */
+/* Whether a request that has been waiting since then may be delayed by intent, as others have been before:
+ * for up to twice as long as the longest of these. */
 INTENT_INLINE int intent_is_usual(const struct qos_intended *i, __u64 since, __u64 now) {
         __u64 age = now > since ? now - since : 0;
 
@@ -147,8 +152,8 @@ INTENT_INLINE int intent_is_usual(const struct qos_intended *i, __u64 since, __u
                 now <= i->at + INTENT_MEMORY_NSEC + 2 * i->longest;
 }
 
-/* A request gets its response. again: the one before it on the same connection has waited by intent. Returns
- * whether it has, too. */
+/* Updates an endpoint when a request gets its response. again: the previous one on the same connection was
+ * delayed by intent. Returns whether this one was. */
 INTENT_INLINE int intent_learn(struct qos_intended *i, enum intent intent, int again, __u64 since,
                                __u64 now) {
         if (intent == INTENT_NONE && again && intent_is_usual(i, since, now))

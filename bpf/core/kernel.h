@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Kernel types and fields that the programs read, and no others. libbpf relocates each access to the
- * offset of the field in the running kernel (CO-RE); a program with a missing field is rejected, which
- * "qosctl probes" reports. Every integer is unsigned, whatever its type in the kernel: if a field has
- * another size, libbpf adapts the access only if it is unsigned on both sides, and otherwise rejects the
- * program. Users of a value cast it if the sign matters. */
+/* Kernel types and fields that the programs read, and no others. libbpf relocates each access to the offset
+ * of the field in the running kernel (CO-RE); a program that accesses a missing field is rejected, which
+ * "qosctl probes" reports. Every integer is unsigned, whatever its type in the kernel: if the size of a
+ * field differs, libbpf adapts the access only if the field is unsigned on both sides, and otherwise rejects
+ * the program. Users of a value cast it if the sign matters. */
 
 #include <linux/bpf.h>
 #include <stdbool.h>
@@ -66,8 +66,8 @@ struct cgroup {
         struct kernfs_node *kn;
         struct cgroup_root *root;
         unsigned int level;
-        struct bpf_local_storage *bpf_cgrp_storage; /* as bpf_storage of a task */
-        struct cgroup *ancestors[];     /* since 6.1; by level, itself the last */
+        struct bpf_local_storage *bpf_cgrp_storage; /* as task_struct.bpf_storage */
+        struct cgroup *ancestors[];     /* since 6.1; by level, the last one is the group itself */
 };
 
 struct css_set {
@@ -139,20 +139,20 @@ struct address_space {
         struct inode *host;
 };
 
-/* Of libaio, io_uring and direct I/O. */
+/* Read or write with libaio, io_uring or O_DIRECT */
 struct kiocb {
         struct file *ki_filp;
 };
 
 struct iov_iter {
-        bool data_source;               /* data goes to the file */
+        bool data_source;               /* source of the data, i.e. a write */
 };
 
 struct fuse_req {
         unsigned long flags;
 };
 
-/* Of io_uring. */
+/* io_uring */
 struct io_cqe {
         unsigned int res;
 };
@@ -161,7 +161,7 @@ struct io_cmd_data {};
 
 struct io_kiocb {
         struct file *file;
-        struct io_cmd_data cmd;         /* of a read or write, it begins with its struct kiocb */
+        struct io_cmd_data cmd;         /* of reads and writes: begins with a struct kiocb */
         __u8 opcode;
         struct io_cqe cqe;
 };
@@ -176,7 +176,7 @@ struct folio {
 };
 
 enum pageflags {
-        PG_head,                        /* its number differs; see bpf_core_enum_value() */
+        PG_head,                        /* value depends on the kernel, see bpf_core_enum_value() */
 };
 
 struct file {
@@ -184,10 +184,10 @@ struct file {
         struct inode *f_inode;
         unsigned int f_mode;
         unsigned int f_flags;
-        void *private_data;             /* of a socket: struct socket */
+        void *private_data;             /* of sockets: struct socket */
 };
 
-/* Of an epoll set. */
+/* epoll */
 struct eventpoll {
         struct rb_root_cached rbr;
 };
@@ -225,29 +225,28 @@ struct mm_struct {
 /* ---- threads ---- */
 
 struct rq {
-        __u64 clock;                    /* what the scheduler takes for now: it reads the time once for all
-                                         * that it does at a time */
-        __u64 clock_task;               /* without interrupts and stolen time, where the kernel separates
-                                         * these */
+        __u64 clock;                    /* time of the scheduler, ns; read once per operation */
+        __u64 clock_task;               /* the same without interrupts and stolen time, if the kernel
+                                         * accounts for these */
 };
 
 struct cfs_rq {
         struct rq *rq;                  /* only with CONFIG_FAIR_GROUP_SCHED */
-        unsigned int throttle_count;    /* of it and those above it; only with CONFIG_CFS_BANDWIDTH, as the
-                                         * next */
-        __u64 throttled_clock_pelt_time; /* how long it was in all */
+        unsigned int throttle_count;    /* number of throttled groups among this one and its ancestors; like
+                                         * the next field only with CONFIG_CFS_BANDWIDTH */
+        __u64 throttled_clock_pelt_time; /* total time throttled */
 };
 
 struct sched_entity {
-        unsigned char sched_delayed;    /* since 6.12: asleep, and still in the run queue */
+        unsigned char sched_delayed;    /* since 6.12: 1 while asleep and still on the run queue */
         __u64 exec_start;               /* rq.clock_task up to which its run time is accounted */
         struct cfs_rq *cfs_rq;
 };
 
 struct sched_info {
-        unsigned long long last_arrival; /* rq.clock, when it last came to a CPU */
-        unsigned long long last_queued; /* to a run queue; 0: it runs, or waits */
-        unsigned long long run_delay;   /* sum of the times in run queues */
+        unsigned long long last_arrival; /* rq.clock when it was last scheduled in */
+        unsigned long long last_queued; /* rq.clock when it became runnable; 0: running or blocked */
+        unsigned long long run_delay;   /* total time on run queues, ns */
 };
 
 struct thread_info {
@@ -269,9 +268,9 @@ struct pid {
         struct upid numbers[];          /* by level of the namespace */
 };
 
-/* Only with CONFIG_RT_MUTEXES, as that of futexes with priority inheritance. */
+/* Only with CONFIG_RT_MUTEXES; the lock of futexes with priority inheritance */
 struct rt_mutex_base {
-        struct task_struct *owner;      /* with flags in its lowest bit */
+        struct task_struct *owner;      /* lowest bit: flag */
 };
 
 struct rt_mutex_waiter {
@@ -284,7 +283,7 @@ struct ipc_ids {
 };
 
 struct ipc_namespace {
-        struct ipc_ids ids[1];          /* the first are those of semaphores */
+        struct ipc_ids ids[1];          /* index 0: semaphores */
 };
 
 struct nsproxy {
@@ -300,9 +299,9 @@ struct sem_array {
         struct sem sems[];
 };
 
-/* Only with CONFIG_TASK_IO_ACCOUNTING, the first four with CONFIG_TASK_XACCT, too */
+/* Fields exist only with CONFIG_TASK_XACCT */
 struct task_io_accounting {
-        __u64 rchar;                    /* bytes read, and written, by calls on files of any kind */
+        __u64 rchar;                    /* bytes read and written by system calls on files of any kind */
         __u64 wchar;
         __u64 syscr;                    /* number of these calls */
         __u64 syscw;
@@ -316,7 +315,7 @@ struct task_struct {
         unsigned int on_rq;
         struct sched_entity se;
         struct sched_info sched_info;   /* only with CONFIG_SCHED_INFO */
-        bool throttled;                 /* since 6.18: it waits for quota itself */
+        bool throttled;                 /* since 6.18: the task itself is dequeued until there is quota */
         struct mm_struct *mm;
         unsigned int exit_state;
         unsigned int in_execve: 1;
@@ -325,9 +324,9 @@ struct task_struct {
         unsigned int in_memstall: 1;    /* only with CONFIG_PSI */
         unsigned int pid;
         unsigned int tgid;
-        unsigned long nvcsw;            /* how often it has waited, and was preempted */
+        unsigned long nvcsw;            /* voluntary and involuntary context switches */
         unsigned long nivcsw;
-        unsigned long min_flt;          /* page faults that it has had */
+        unsigned long min_flt;          /* minor and major page faults */
         unsigned long maj_flt;
         struct task_io_accounting ioac;
         struct task_struct *real_parent;
@@ -340,7 +339,7 @@ struct task_struct {
         struct nsproxy *nsproxy;
         struct css_set *cgroups;
         struct rt_mutex_waiter *pi_blocked_on;
-        struct bpf_local_storage *bpf_storage; /* what programs keep with it; NULL: nothing */
+        struct bpf_local_storage *bpf_storage; /* NULL: no element in any storage map */
         char comm[16];
 };
 
@@ -390,12 +389,12 @@ struct request_queue {
 struct request {
         struct request_queue *q;
         unsigned int cmd_flags;
-        unsigned int __data_len;        /* bytes that are not done */
+        unsigned int __data_len;        /* bytes not completed yet */
         struct bio *bio;
 };
 
-/* Record of the tracepoint balance_dirty_pages, whose arguments have changed with 6.15, and the names of
- * these fields. */
+/* Record of the tracepoint balance_dirty_pages. Linux 6.15 changed the arguments of the tracepoint together
+ * with the names of these fields. */
 struct trace_event_raw_balance_dirty_pages {
         unsigned long wb_setpoint;
 };
@@ -403,7 +402,7 @@ struct trace_event_raw_balance_dirty_pages {
 /* ---- sockets ---- */
 
 struct in6_addr {
-        __u8 bytes[16];                 /* the kernel calls them otherwise: only the whole is read */
+        __u8 bytes[16];                 /* a union in the kernel: only read as a whole */
 };
 
 struct hlist_node {
@@ -453,7 +452,7 @@ struct sk_buff_head {
 };
 
 struct sock_cgroup_data {
-        struct cgroup *cgroup;          /* of the task that made the socket */
+        struct cgroup *cgroup;          /* of the task that created the socket */
 };
 
 typedef struct {
@@ -489,12 +488,12 @@ struct sockaddr_un {
 };
 
 struct unix_address {
-        unsigned int len;               /* of all of the name */
+        unsigned int len;               /* of the whole address, sun_family included */
         struct sockaddr_un name[];
 };
 
 struct unix_sock {
-        struct unix_address *addr;      /* that of the listener, in what was accepted from it */
+        struct unix_address *addr;      /* of accepted sockets: address of the listener */
         struct sock *peer;
 };
 
@@ -503,18 +502,19 @@ struct unix_skb_parms {                 /* UNIXCB() */
 };
 
 struct udp_sock {
-        struct sk_buff_head reader_queue; /* data moved from sk_receive_queue at the beginning of a read */
+        struct sk_buff_head reader_queue; /* data moved here from sk_receive_queue at the beginning of a
+                                           * read */
 };
 
 struct request_sock {
-        struct request_sock *dl_next;   /* the next one in the accept queue */
-        struct sock *sk;                /* there: the connection */
+        struct request_sock *dl_next;   /* next one in the accept queue */
+        struct sock *sk;                /* in the accept queue: the connection */
 };
 
 struct request_sock_queue {
         struct request_sock *rskq_accept_head;
         __u8 rskq_defer_accept;
-        atomic_t qlen;                  /* connections whose handshake has not ended */
+        atomic_t qlen;                  /* connections in the handshake (SYN_RECV) */
 };
 
 struct inet_connection_sock {
@@ -523,7 +523,7 @@ struct inet_connection_sock {
 };
 
 struct mptcp_sock {
-        struct sock *first;             /* of a listener: the socket of TCP that accepts for it */
+        struct sock *first;             /* of listeners: the TCP socket that accepts for it */
 };
 
 struct minmax_sample {
@@ -558,7 +558,7 @@ struct tcp_sock {
         __u64 bytes_received;
         __u64 tcp_clock_cache;
         __u64 tcp_wstamp_ns;    /* CLOCK_MONOTONIC ns; with pacing, when the next segment may be sent */
-        bool is_mptcp;          /* CONFIG_MPTCP */
+        bool is_mptcp;          /* only with CONFIG_MPTCP */
 };
 
 /* ---- iterators ---- */
@@ -600,7 +600,7 @@ struct bpf_iter__bpf_sk_storage_map {
 
 #pragma clang attribute pop
 
-/* Constants that are part of the kernel's interface, but not of its headers for user space */
+/* Constants of the kernel's interface that its headers for user space do not have */
 
 #define AF_UNIX 1
 #define AF_INET 2
@@ -608,7 +608,7 @@ struct bpf_iter__bpf_sk_storage_map {
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86dd
 
-/* TCP states as inet_sock_set_state gives them (include/net/tcp_states.h) */
+/* TCP states as passed by inet_sock_set_state (include/net/tcp_states.h) */
 enum {
         TCP_ESTABLISHED = 1,
         TCP_SYN_SENT,

@@ -12,7 +12,7 @@
 
 /* kind: of the owner, SK, TASK or CGRP. flags: in addition to the common ones. */
 #define BPF_STORAGE_MAP_FLAGS(name, kind, value_type, flags)                                    \
-        _Static_assert(sizeof(value_type) <= STORAGE_VALUE_MAX, #name ": the value is too large");     \
+        _Static_assert(sizeof(value_type) <= STORAGE_VALUE_MAX, #name ": value too large");     \
         struct {                                                                                \
                 __uint(type, BPF_MAP_TYPE_##kind##_STORAGE);                                    \
                 __uint(map_flags, BPF_F_NO_PREALLOC | (flags));                                 \

@@ -10,8 +10,8 @@
 #define window_copy(to, from, size) bpf_probe_read_kernel(to, size, from)
 #define window_cpu() bpf_get_smp_processor_id()
 #define window_now() bpf_ktime_get_ns()
-/* Iterations of waiting for another CPU that writes checkpoints: some 20 us; writing takes less than 10
- * us. */
+/* Iterations of the wait for another CPU that writes checkpoints: they take about 20 us, writing takes less
+ * than 10 us. */
 #define WINDOW_WAITS (1U << 13)
 #define row_loop(n, step, data) bpf_loop(n, step, data, 0)
 #include "window-record.h"
@@ -74,7 +74,7 @@ static __always_inline bool owner_equal(const struct qos_owner *a, const struct 
         return a->slot == b->slot && a->generation == b->generation;
 }
 
-/* The unit's map; NULL if it was detached, and the slot possibly reused. */
+/* The unit's map; NULL if the unit was detached, and its slot possibly reused. */
 static __always_inline struct qos_unit_map* unit_get(const struct qos_owner *owner) {
         struct qos_owner o = owner_read(owner);
         struct qos_unit_map *u;
@@ -107,17 +107,18 @@ __attribute__((noinline, weak)) int element_lost(__u32 statistic, const struct q
 
 /* ---- overhead ----------------------------------------------------------------------------------------- */
 
-/* A run of a program, from where its unit is known. */
+/* A run of a program, from the point where its unit is known. */
 struct overhead {
         struct qos_owner owner;
         __u64 begin;            /* CLOCK_MONOTONIC ns; 0: not measured */
 };
 
-/* Counts the runs on a CPU, of all units: a counter of the unit would be written by all CPUs in each run. */
+/* Program runs on this CPU since the last measured one, for all units: all CPUs would write a counter of the
+ * unit in each run. */
 BPF_ARRAY_MAP(overhead_turns, PERCPU_ARRAY, 1, __u32) __weak;
 
-/* When a run begins that is measured, else 0, which is read from where the verifier does not know it: it
- * would walk all that follows twice. */
+/* Start of this run if it is measured, otherwise 0. The 0 is loaded from a field of unknown value: with a
+ * constant, the verifier would explore everything behind it twice. */
 #define overhead_begin_sample(of) (overhead_sample(&(of)->turn) ? bpf_ktime_get_ns() : \
                                    *(const volatile __u32*) &(of)->never)
 
@@ -156,8 +157,9 @@ static __always_inline void overhead_end(struct overhead *overhead) {
 /* ---- recording ---------------------------------------------------------------------------------------- */
 
 /* Target: where the metrics of a socket are recorded besides the unit, or instead. */
-#define TARGET_ENTRY 0x7fU         /* number of the entry (unit-map.h), 0: none */
+#define TARGET_ENTRY 0x7fU      /* number of the entry (unit-map.h), 0: none */
 #define TARGET_ONLY 0x80U       /* not part of the unit's metrics: excluded endpoints and the client role */
+#define TARGET_GENERATION_SHIFT 8 /* the bits above are the generation of the entry */
 
 static __always_inline void sock_local(const struct sock *sk, struct qos_address *ret) {
         ret->family = sk->__sk_common.skc_family;
@@ -172,8 +174,8 @@ static __always_inline bool fin_received(__u32 state) {
         return state == TCP_CLOSE_WAIT || state == TCP_LAST_ACK || state == TCP_CLOSING;
 }
 
-/* Target of the listener at this address. unsure: it may not be a listener, do not assign an entry; it can
- * be retargeted later. */
+/* Target of the listener at this address. unsure: there may be no listener; no entry is assigned, and the
+ * socket can be retargeted later. */
 static __always_inline __u32 endpoint_find(struct qos_unit_map *u, const struct qos_owner *owner,
                                            const struct qos_address *a, bool unsure) {
         struct qos_exclude exclude = { .owner = *owner, .name = a->port, .kind = QOS_EXCLUDE_PORT };
@@ -183,7 +185,7 @@ static __always_inline __u32 endpoint_find(struct qos_unit_map *u, const struct 
         return entry_find(u, a, unsure ? ENTRY_ENDPOINT_WITHOUT_LISTENER : QOS_ENTRY_ENDPOINT);
 }
 
-/* What is known of long polls of that endpoint. */
+/* State of the detection of long polls of the target's endpoint. */
 static __always_inline struct qos_intended* target_intended(struct qos_unit_map *u, __u32 target) {
         __u64 i = target & TARGET_ENTRY;
 
@@ -191,11 +193,10 @@ static __always_inline struct qos_intended* target_intended(struct qos_unit_map 
         return u->intended + i;
 }
 
-#define TARGET_GENERATION_SHIFT 8        /* generation of the entry, above target bits */
 
-/* A peer's entry may have been reassigned meanwhile, and merged into the others. If that happens between
- * this check and the recording, the new peer gets one event of the old one: the sum is right, and entries
- * are reassigned ten times a second at most. */
+/* Target to record in. If the entry of a peer was reassigned meanwhile, and thus merged into that of all
+ * other peers, it is the latter. If it is reassigned between this check and the recording, the new peer gets
+ * one event of the old one: the sum is right, and entries are reassigned at most ten times a second. */
 static __always_inline __u32 target_resolve(struct qos_unit_map *u, __u32 target) {
         __u32 row = target & TARGET_ENTRY;
 
@@ -221,7 +222,7 @@ BPF_SUBPROG int entry_apply(struct qos_unit_map *u, __u32 target, __s32 in_fligh
         return 0;
 }
 
-/* Apart, as the verifier would follow each case through all that comes after it. */
+/* A subprogram: the verifier would explore everything after inlined code once for each case. */
 BPF_SUBPROG int overlap_count(struct qos_unit_map *u, __u32 overlaps, __u32 unparsed) {
         BPF_REQUIRE(u);
         window_count(u, QOS_COUNTER_OVERLAPS, overlaps);
@@ -248,7 +249,8 @@ static __always_inline void record_effect(struct qos_unit_map *u, __u32 target,
         record_effect_at(u, target, effect, QOS_SERVING, 0);
 }
 
-/* Whether the target has ever sent a response. The first endpoint has what the other entries do not have. */
+/* Whether the target has ever sent a response. Responses of the first endpoint, which has no entry, are
+ * those of the unit minus those of all other endpoints. */
 static __attribute__((noinline)) int target_has_responded(struct qos_unit_map *u, __u32 target) {
         struct qos_peer_entry *row;
         __u32 n;
@@ -285,13 +287,13 @@ static __always_inline void record_sum(struct qos_unit_map *u, __u32 target, __u
                 __sync_fetch_and_add(&u->sums[sum], n);
 }
 
-/* Which sum has the payload of a connection: sum, or the one of unparsed connections. Without a branch, that
- * the verifier would follow through all that comes after it. */
+/* Index of the sum for the payload of a connection: sum, or its counterpart for unparsed connections.
+ * Branchless, since the verifier would explore everything after a branch twice. */
 static __always_inline __u32 exchange_sum(const struct exchange *x, __u32 sum) {
         return sum + (x->flags / EXCHANGE_UNPARSED & 1) * (QOS_SUM_UNPARSED_IN - QOS_SUM_BYTES_IN);
 }
 
-/* Payload of a response that is known to be unparsed after it was recorded. */
+/* Moves the payload of a response that turns out to be unparsed after it was recorded. */
 static __always_inline void record_unparsed(struct qos_unit_map *u, __u32 target, __u32 bytes) {
         if (target & TARGET_ONLY)
                 return;
@@ -306,13 +308,13 @@ struct request_record {
         __u64 last_at;
         __u64 read_at;
         __u64 first_out_at;
-        __u64 before;           /* time of the previous part */
+        __u64 before;           /* when the previous part was sent */
         __u32 n;
         __u32 target;
 };
 
-/* Responses sent since a thread was scheduled on this CPU: they are attributed when the thread is
- * descheduled or reads again. Programs for packets cannot look up task storage. */
+/* Responses sent since the current thread was scheduled on this CPU. They are attributed to it when it is
+ * descheduled or reads again, since programs on packets cannot look up task storage. */
 #define RESPONSES_MAX SERVICE_NOTES
 struct pending_responses {
         __u32 watched;          /* 1: the states of the current thread are observed */
@@ -321,11 +323,11 @@ struct pending_responses {
                 __u64 read_at;
                 __u64 now;
                 __u32 n;
-                __u32 generation; /* of the unit in which it was recorded */
+                __u32 generation; /* generation of the unit in which it was recorded */
         } list[RESPONSES_MAX];
         struct request_cpu_run account; /* scratch */
         __u64 sums[QOS_STATES];
-        struct intent_park park; /* of the current thread; if it is observed */
+        struct intent_park park; /* of the current thread, if it is observed */
         struct intent_run run;
 };
 
@@ -340,7 +342,8 @@ static __always_inline void task_get_run(const struct task_struct *task, __u64 n
         };
 }
 
-/* The current thread reads what a peer has sent: that may set off what it sends now, and not a request. */
+/* The current thread reads data of a peer: what it sends from now on may be caused by that instead of by a
+ * request. */
 static __always_inline void peer_note_read(void) {
         struct pending_responses *a;
         __u32 zero = 0;
@@ -393,8 +396,8 @@ BPF_SUBPROG int entry_record_more(struct qos_unit_map *u, const struct request_r
 }
 
 /* The first byte of n responses is sent: counts the requests and records their times. Distributions stored
- * as differences (unit-map.h) are skipped if the difference is 0. This and the next function are global, to
- * be verified once. */
+ * as differences (unit-map.h) are skipped if the difference is 0. Like the next function it is global, and
+ * thus verified once. */
 BPF_SUBPROG int record_request(struct qos_unit_map *u, const struct request_record *b) {
         __u64 receive;
 
@@ -490,12 +493,12 @@ static __always_inline void record_in_flight(struct qos_unit_map *u, enum qos_ga
                 g->oldest_at = found->at;
 }
 
-/* Owner of a control group. Groups without any storage, as most are, cost one load.
+/* Finds the owner of a control group. Groups without any storage, as most are, cost one load.
  *
- * NULL means no owner, whatever this program has interrupted: lookups take no lock. Until Linux 6.15 and
- * 6.12.26 (f4edc66e48a6) it also meant that the storage of some group was in use on this CPU. Until 7.0 that
- * is the case for creating storage: see units_mkdir(). tests/kernels/owner.bpf.c tests lookups on each
- * kernel. */
+ * A failed lookup means that there is no owner, whatever this program has interrupted: lookups take no lock.
+ * Before Linux 6.15 and 6.12.26 (f4edc66e48a6) it could also mean that group storage was in use on this CPU.
+ * Creating storage fails for that reason before 7.0, see units_mkdir(). tests/kernels/owner.bpf.c tests
+ * lookups on each kernel. */
 static __always_inline bool group_owner(struct cgroup *group, struct qos_owner *ret) {
         struct qos_owner *owner;
 
@@ -506,8 +509,8 @@ static __always_inline bool group_owner(struct cgroup *group, struct qos_owner *
         return true;
 }
 
-/* Owner of an unknown socket, by the current task. Sockets waiting for accept() at the attach, and those
- * from a listener opened by another process, get their owner here. */
+/* Finds the owner of an unknown socket by the current task. Sockets waiting for accept() at the attach, and
+ * those from a listener opened by another process, get their owner here. */
 static __always_inline bool task_owner(struct qos_owner *ret) {
         return group_owner(bpf_get_current_task_btf()->cgroups->dfl_cgrp, ret);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Units that contain other units. */
+/* Reassignment of sockets between a unit and its descendants */
 
 #include "maps.h"
 
-/* Whether sockets that belong to one unit are to belong to another one, in which their task is: that is
- * inside the first, and was attached after it, or the first is detached. Verified on its own. */
+/* Whether sockets of one unit are to be reassigned to that of their task: the latter is a descendant, or the
+ * former is detached. Verified on its own. */
 __attribute__((noinline, weak)) int owner_is_superseded(const struct qos_owner *owner,
                                                         const struct qos_owner *by) {
         const struct qos_hierarchy *h;

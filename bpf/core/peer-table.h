@@ -18,7 +18,7 @@ BPF_SUBPROG int rows_roll(struct qos_unit_map *u, __u64 before, __u64 now) {
                 BPF_BOUND(k, QOS_ENTRY_CHECKPOINTS);
                 c = &row->checkpoints[k];
 
-                /* The entries of others have no name */
+                /* The entries shared by others have no name */
                 if (i >= QOS_ENTRY_FIRST - 1 && u->names[i + 1].kind == QOS_ENTRY_FREE)
                         continue;
 
@@ -32,7 +32,7 @@ BPF_SUBPROG int rows_roll(struct qos_unit_map *u, __u64 before, __u64 now) {
         return 0;
 }
 
-/* number: from 1. */
+/* number: from 1 */
 WINDOW_INLINE struct qos_peer_entry* entry_get(struct qos_unit_map *u, __u64 number) {
         __u64 i = number - 1;
 
@@ -140,13 +140,13 @@ BPF_SUBPROG int entry_find_listener(struct qos_unit_map *u, struct qos_address *
         return found != 0;
 }
 
-/* Kind of an endpoint whose listener has no entry: none is assigned, because the listener may not have been
- * found yet. Where none is left it can only be one of the others. */
+/* Kind for looking up an endpoint whose listener may not have been found yet: it gets no entry. If all
+ * entries are in use, it is one of the others. */
 #define ENTRY_ENDPOINT_WITHOUT_LISTENER (QOS_ENTRY_PEER + 1)
 
-/* Finds the entry of an address, or assigns one. 0: the first endpoint, or no entry for an excluded one or
- * one without a listener. Two programs may race for the same new address and get two entries: readers add
- * these. */
+/* Finds the entry of an address, or assigns one. Returns 0 for the first endpoint, and for an excluded
+ * endpoint or one without a listener that gets no entry. Two programs may race for the same new address and
+ * get two entries: readers add these. */
 BPF_SUBPROG int entry_find(struct qos_unit_map *u, const struct qos_address *address, int kind) {
         __u32 endpoints = 0;
 
@@ -198,8 +198,8 @@ BPF_SUBPROG int entry_find(struct qos_unit_map *u, const struct qos_address *add
 struct row_fold {
         struct qos_peer_entry *from;
         struct qos_peer_entry *to;
-        __u32 attribution[QOS_ENTRY_CHECKPOINTS];       /* checkpoint of "to" written together with each one
-                                                         * of "from"; or none */
+        __u32 counterpart[QOS_ENTRY_CHECKPOINTS]; /* by checkpoint of "from": that of "to" with the same
+                                                   * boundary; QOS_ENTRY_CHECKPOINTS: none */
 };
 
 /* Adds a cell of an entry to that of another, at each common boundary. */
@@ -217,7 +217,7 @@ static long row_fold_step(__u64 cell, void *data) {
                 __sync_fetch_and_add(&f->to->carry[cell], carry);
 
         for (__u32 i = 0; i < QOS_ENTRY_CHECKPOINTS; i++) {
-                __u64 k = f->attribution[i];
+                __u64 k = f->counterpart[i];
 
                 if (k >= QOS_ENTRY_CHECKPOINTS)
                         continue;
@@ -228,7 +228,7 @@ static long row_fold_step(__u64 cell, void *data) {
         return 0;
 }
 
-/* Finds a checkpoint written together with one of the others' entry, step by step. */
+/* Compares one pair of checkpoints. */
 static long row_place_step(__u64 step, void *data) {
         __u64 i = step / QOS_ENTRY_CHECKPOINTS, k = step % QOS_ENTRY_CHECKPOINTS;
         struct row_fold *f = data;
@@ -238,13 +238,13 @@ static long row_place_step(__u64 step, void *data) {
         BPF_BOUND(k, QOS_ENTRY_CHECKPOINTS);
         c = &f->from->checkpoints[i];
         if (k == 0)
-                f->attribution[i] = QOS_ENTRY_CHECKPOINTS;
+                f->counterpart[i] = QOS_ENTRY_CHECKPOINTS;
         if (c->last != 0 && c->first <= c->last && c->last == f->to->checkpoints[k].last)
-                f->attribution[i] = k;
+                f->counterpart[i] = k;
         return 0;
 }
 
-/* Merges an entry into the others, and resets it. Readers check folds before and after. */
+/* Merges an entry into that of the other peers, and resets it. Readers check folds before and after. */
 BPF_SUBPROG int row_fold(struct qos_unit_map *u, __u64 number) {
         struct row_fold f = {};
 
@@ -261,7 +261,7 @@ BPF_SUBPROG int row_fold(struct qos_unit_map *u, __u64 number) {
 
         for (__u32 i = 0; i < QOS_ENTRY_CHECKPOINTS; i++) {
                 struct qos_entry_checkpoint *c = &f.from->checkpoints[i];
-                __u64 k = f.attribution[i];
+                __u64 k = f.counterpart[i];
 
                 for (__u32 sum = 0; sum < QOS_ENTRY_SUMS && k < QOS_ENTRY_CHECKPOINTS; sum++) {
                         BPF_BOUND(k, QOS_ENTRY_CHECKPOINTS);
@@ -289,8 +289,8 @@ BPF_SUBPROG int row_fold(struct qos_unit_map *u, __u64 number) {
         return 0;
 }
 
-/* Time of the peer since it has the entry, and its lead at that time. */
-WINDOW_INLINE __u64 entry_is_used(const struct qos_unit_map *u, __u64 row) {
+/* Time of the peer since it got the entry, and before. */
+WINDOW_INLINE __u64 entry_get_time(const struct qos_unit_map *u, __u64 row) {
         return u->rows[row - 1].sums[QOS_ENTRY_SUM_LATENCY] + u->rows[row - 1].earned;
 }
 
@@ -300,19 +300,19 @@ BPF_SUBPROG int entry_find_least(struct qos_unit_map *u) {
 
         BPF_REQUIRE(u);
         for (int i = QOS_ENTRY_FIRST; i <= QOS_ENTRIES; i++) {
-                __u64 taken = entry_is_used(u, i),
-                        less = histogram_if_zero(u->names[i].kind ^ QOS_ENTRY_PEER) &
-                               histogram_if_less(taken, least);
+                __u64 nsec = entry_get_time(u, i),
+                      less = histogram_if_zero(u->names[i].kind ^ QOS_ENTRY_PEER) &
+                             histogram_if_less(nsec, least);
 
-                least = histogram_choose(less, taken, least);
+                least = histogram_choose(less, nsec, least);
                 row = histogram_choose(less, i, row);
         }
         return row;
 }
 
-/* A peer without an entry has taken nsec. Once its Misra-Gries counter exceeds the least time of a peer with
- * an entry, it gets that entry. Many similar peers do not displace each other. Returns the entry; 0:
- * none. */
+/* A peer without an entry accounts for another nsec. Once its Misra-Gries counter exceeds the least time of
+ * a peer with an entry, it gets that entry; many similar peers do not displace each other. Returns the
+ * entry; 0: none. */
 BPF_SUBPROG int peer_challenge(struct qos_unit_map *u, const struct qos_address *address, __u64 nsec,
                                __u64 now) {
         struct qos_heavy_hitters *c;
@@ -330,10 +330,10 @@ BPF_SUBPROG int peer_challenge(struct qos_unit_map *u, const struct qos_address 
                 ahead = c->list[mine].nsec;
                 row = (__u32) entry_find_least(u);
                 BPF_BOUND(row, QOS_ENTRIES + 1);
-                if (row > 0 && ahead > entry_is_used(u, row)) {
+                if (row > 0 && ahead > entry_get_time(u, row)) {
                         c->list[mine].nsec = 0;
                         c->changed_at = now;
-                        /* still taken: not found by other programs */
+                        /* Still taken: other programs do not assign it */
                         __sync_lock_test_and_set(&u->names[row].kind, QOS_ENTRY_FREE);
                         __sync_fetch_and_add(&u->names[row].generation, 1);
                         entry_get(u, row)->earned = ahead;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Since Linux 7.0 a program at a tracepoint, or at a kernel function, can be preempted, and the kernel skips
- * its runs for all other tasks of that CPU until it goes on. Before that the kernel has disabled preemption
- * itself; here the programs do. An interrupt still preempts a run in the few instructions before the first
- * call and behind the last one. */
+/* Since Linux 7.0, programs on tracepoints and kernel functions can be preempted, and the kernel skips the
+ * runs of a preempted program for all other tasks on that CPU until it continues. Earlier kernels disable
+ * preemption themselves; on newer ones the programs do. An interrupt can still preempt a run in the few
+ * instructions before the first call and after the last one. */
 
 #include "kernel.h"
 
 #include <linux/version.h>
 
-/* PREEMPTION_OBJECT is a name of the object that includes this: the bpftool of Debian 13 (7.5) does not link
- * objects that declare the same kernel function. What follows three underscores is no part of a function's
- * name. */
+/* PREEMPTION_OBJECT is defined by the including object, and differs for each: the bpftool of Debian 13 (7.5)
+ * does not link objects that declare the same kernel function. libbpf ignores a suffix after three
+ * underscores. */
 #define PREEMPTION_JOIN(function, object) function##___##object
 #define PREEMPTION_NAME(function, object) PREEMPTION_JOIN(function, object)
 #define PREEMPTION_KERNEL(function) PREEMPTION_NAME(function, PREEMPTION_OBJECT)
@@ -31,11 +31,10 @@ static __always_inline void preemption_disable(void) {
                 PREEMPTION_KERNEL(bpf_preempt_disable)();
 }
 
-/* Programs at uprobes are preemptible on all kernels, and nothing keeps a task that preempts one from
- * running the same program on that CPU. Since Linux 6.13 both runs then have the same stack: programs
- * of this type have one for each CPU ("private stack"). So nothing may be on the stack before the
- * first call, and nothing behind the last one. Before Linux 6.15 the verifier refuses calls of global
- * functions in between. */
+/* Programs on uprobes are preemptible on all kernels, and a task that preempts one may run the same program
+ * on that CPU. Since Linux 6.13 both runs then use the same stack, since programs of this type have one
+ * stack per CPU ("private stack"): nothing may be on the stack before the first call, or after the last one.
+ * Before Linux 6.15 the verifier rejects calls of global functions in between. */
 #define uprobe_runs_can_disable_preemption() (LINUX_KERNEL_VERSION >= KERNEL_VERSION(6, 15, 0))
 
 static __always_inline void preemption_disable_at_uprobe(void) {
@@ -48,9 +47,9 @@ static __always_inline void preemption_enable_at_uprobe(void) {
                 PREEMPTION_KERNEL(bpf_preempt_enable)();
 }
 
-/* When preemption is enabled, a task woken during the run preempts it at once, within the run. With
- * interrupts disabled it does so only when the kernel enables preemption behind the run. A function, so
- * that the flags are not on the stack of the caller. */
+/* Enables preemption with interrupts disabled: a task woken during the run would otherwise preempt it at
+ * once. Now it does so when the kernel enables preemption after the run. A function, so that the flags are
+ * not on the stack of the caller. */
 static __attribute__((noinline)) int preemption_enable_deferred(void) {
         unsigned long flags;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-/* Control groups of observed units, as they are created. */
+/* Assigns control groups to observed units when they are created */
 
 #include "maps.h"
 
@@ -79,7 +79,7 @@ static long path_clear_step(__u64 i, void *data) {
         return 0;
 }
 
-/* Owner of a group by its own path, as seen by the daemon, relative to its root. */
+/* Owner of a group by its path relative to the root of the daemon. */
 static __always_inline struct qos_owner* path_owner(struct cgroup *group, const char *path) {
         struct path_walk walk = { .offset = -1 };
         struct path_cut cut = { .at = -1 };
@@ -159,7 +159,7 @@ int BPF_PROG(units_mkdir, struct cgroup *group, const char *path) {
         return 0;
 }
 
-/* The increase of a statistic since the last call. */
+/* Increase of a statistic since the last call. */
 static __always_inline __u32 runs_take(__u32 statistic, __u64 *seen) {
         __u64 *n = bpf_map_lookup_elem(&statistics, &statistic), now, old;
 
@@ -167,7 +167,7 @@ static __always_inline __u32 runs_take(__u32 statistic, __u64 *seen) {
                 return 0;
         now = *n;
         old = __sync_lock_test_and_set(seen, now);
-        return now > old ? now - old : 0; /* else nothing is new, or the programs are */
+        return now > old ? now - old : 0; /* smaller if the programs were reloaded */
 }
 
 static __attribute__((noinline)) int units_count_missed(struct qos_unit_map *u, __u32 slot) {
@@ -196,9 +196,9 @@ static __attribute__((noinline)) int units_count_missed(struct qos_unit_map *u, 
         return 0;
 }
 
-static long end_export_step(struct bpf_map *map, const __u32 *slot, const struct qos_hierarchy *nest,
+static long end_export_step(struct bpf_map *map, const __u32 *slot, const struct qos_hierarchy *h,
                             void *data) {
-        struct qos_owner owner = { .slot = *slot, .generation = nest->generation };
+        struct qos_owner owner = { .slot = *slot, .generation = h->generation };
         struct qos_unit_map *u;
 
         if (owner.generation == 0)
@@ -207,7 +207,7 @@ static long end_export_step(struct bpf_map *map, const __u32 *slot, const struct
         if (!u)
                 return 0;
         units_count_missed(u, owner.slot);
-        if (nest->flags & QOS_HIERARCHY_EXPORT_ENDED)
+        if (h->flags & QOS_HIERARCHY_EXPORT_ENDED)
                 __sync_lock_test_and_set(&u->retired, 1);
         return 0;
 }

@@ -35,19 +35,19 @@ static long window_wait_step(__u64 i, void *data) {
         return *(volatile __u32*) &(*u)->rolling == 0;
 }
 
-/* Writes the checkpoints that are due at epoch, for all levels. One program at a time: programs on other
- * CPUs wait, as their events would otherwise count for a sub-window that is over, after an idle time long
- * ago. A program that interrupts the writer cannot wait, and goes on. So does one that has waited too long,
- * because the writer was preempted: its events may be in a checkpoint that ends before them, each sample as
- * a whole. Totals are not affected. */
+/* Writes the checkpoints that are due at epoch, for all levels, one program at a time. Programs on other
+ * CPUs wait: otherwise their events would count for a sub-window that is over, after an idle period even for
+ * one long ago. A program that interrupts the writer cannot wait, and one that has waited too long because
+ * the writer was preempted does not wait any longer: a checkpoint may then contain events that are newer
+ * than its end, each sample as a whole. Totals are not affected. */
 BPF_SUBPROG int window_roll(struct qos_unit_map *u, __u64 epoch) {
-        __u32 self = window_cpu() + 1, who;
+        __u32 self = window_cpu() + 1, writer;
 
         if (!u)
                 return 0;
-        who = __sync_val_compare_and_swap(&u->rolling, 0, self);
-        if (who != 0) {
-                if (who != self)
+        writer = __sync_val_compare_and_swap(&u->rolling, 0, self);
+        if (writer != 0) {
+                if (writer != self)
                         row_loop(WINDOW_WAITS, window_wait_step, &u);
                 return 0;
         }
@@ -91,19 +91,19 @@ BPF_SUBPROG int window_roll(struct qos_unit_map *u, __u64 epoch) {
         return 0;
 }
 
-/* To be called before an event is recorded at this time. */
+/* Called before an event is recorded. */
 WINDOW_INLINE void window_advance(struct qos_unit_map *u, __u64 now) {
         if (now >= *(volatile __u64*) &u->epoch_end)
                 window_roll(u, now / QOS_EPOCH_NSEC);
 }
 
-/* Attempts to set the clock while requests begin and end on other CPUs: after setting it, the gauge is read
- * again, and the loser of a race leaves it to the winner. The clock can be wrong until the next request only
- * if the gauge changes right behind each of these attempts. */
+/* Attempts to set the clock while requests begin and end on other CPUs. The gauge is read again after each,
+ * and whoever loses a race leaves the clock to the winner. The clock is wrong, until the next request, only
+ * if the gauge changes right after each of these attempts. */
 #define SERVING_TRIES 8
 
-/* Starts or stops the clock according to the gauge. Updates on several CPUs may be in another order than the
- * changes of the gauge: the gauge after setting the clock decides. */
+/* Starts or stops the clock according to the gauge. CPUs may get here in another order than they have
+ * changed the gauge, hence the gauge is compared again after the clock was set. */
 BPF_SUBPROG int serving_clock_update(struct qos_unit_map *u) {
         BPF_REQUIRE(u);
         for (int try = 0; try < SERVING_TRIES; try++) {
@@ -112,14 +112,15 @@ BPF_SUBPROG int serving_clock_update(struct qos_unit_map *u) {
 
                 if (serves == !!(word & QOS_SERVING))
                         break;
-                /* Read after the word, so that the time is not before that of the word */
+                /* The time is read after the word, and hence not before that of the word */
                 __sync_val_compare_and_swap(&u->serving, word, serving_clock_toggle(word, window_now()));
         }
         return 0;
 }
 
-/* Adds n requests in flight, n may be negative. seen: word of the serving clock, read before the time now.
- * If it is stopped, and still the word, the clock starts at that time. QOS_SERVING: there is no time. */
+/* Adds n requests in flight, n may be negative. seen: word of the serving clock, read before now was. If it
+ * is stopped, and the clock still has this word, the clock starts at now. With QOS_SERVING, now is
+ * ignored. */
 WINDOW_INLINE void window_add_in_flight_at(struct qos_unit_map *u, __s32 n, __u64 seen, __u64 now) {
         __s64 old = __sync_fetch_and_add(&u->in_flight, n);
 
@@ -238,14 +239,14 @@ WINDOW_INLINE void window_move(struct qos_unit_map *u, __u32 distribution, __u64
         window_move_sample(u, distribution, old_nsec, nsec, 1);
 }
 
-/* Changes sooner or later with any activity on the unit's connections. */
+/* Changes with any activity on the unit's connections, possibly with a delay. */
 WINDOW_INLINE __u64 window_activity(const struct qos_unit_map *u) {
         return (u->sums[QOS_SUM_BYTES_IN] + u->sums[QOS_SUM_UNPARSED_IN]) * 3 +
                (u->sums[QOS_SUM_BYTES_OUT] + u->sums[QOS_SUM_UNPARSED_OUT]) * 5 + u->opened * 7 +
                u->in_flight * 11 + u->open * 13;
 }
 
-/* As above, for an entry, which may be reassigned. */
+/* The same for an entry, which may be reassigned. */
 WINDOW_INLINE __u64 row_activity(const struct qos_unit_map *u, __u64 number) {
         const struct qos_peer_entry *row = &u->rows[number - 1];
 
@@ -255,7 +256,7 @@ WINDOW_INLINE __u64 row_activity(const struct qos_unit_map *u, __u64 number) {
                 u->names[number].generation * 17ULL;
 }
 
-/* To be called before summing up all connections. */
+/* Called before all connections are summed up. */
 BPF_SUBPROG int window_sum_begin(struct qos_unit_map *u) {
         BPF_REQUIRE(u);
         u->summed.activity = window_activity(u);
@@ -267,9 +268,10 @@ BPF_SUBPROG int window_sum_begin(struct qos_unit_map *u) {
         return 0;
 }
 
-/* row: number of the entry that has them as well; 0: none. alone: not part of the unit's gauges. */
+/* Adds a connection to the sum. row: number of its entry; 0: none. entry_only: its requests are not part of
+ * the unit's gauge. */
 WINDOW_INLINE void window_sum(struct qos_unit_map *u, __u64 session, __s64 open, __s64 in_flight, __u64 row,
-                              int alone) {
+                              int entry_only) {
         struct qos_summed *s = &u->summed;
 
         if (s->session != session) {
@@ -277,7 +279,7 @@ WINDOW_INLINE void window_sum(struct qos_unit_map *u, __u64 session, __s64 open,
                 s->open = s->in_flight = 0;
         }
         s->open += open;
-        if (!alone)
+        if (!entry_only)
                 s->in_flight += in_flight;
         if (row > 0) {
                 row--;
@@ -286,11 +288,11 @@ WINDOW_INLINE void window_sum(struct qos_unit_map *u, __u64 session, __s64 open,
         }
 }
 
-/* To be called afterwards: corrects the gauges, while connections go on. Connections in the gauge that were
- * not summed up were either opened since the start, of which the number is known, or closed unseen. As a
- * program that has changed a connection may be about to update the gauge, only an excess found twice in a
- * row counts. For requests in flight there is no such bound: these are corrected if there was no activity
- * meanwhile. */
+/* Called after all connections were summed up: corrects the gauges, while connections come and go.
+ * Connections in the gauge that were not summed up were either opened since the start, and their number is
+ * known, or closed unseen. As a program that has changed a connection may be about to update the gauge, only
+ * an excess found twice in a row is corrected. For requests in flight there is no such bound: they are
+ * corrected if there was no activity meanwhile. */
 BPF_SUBPROG int window_reconcile(struct qos_unit_map *u, __u64 session) {
         struct qos_summed *s;
         __s64 more, correct;
