@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Reads and writes of io_uring and libaio, which may go on when the call that requested them has returned. */
+/* Reads and writes of io_uring and libaio, which go on when the call that requested them has returned. */
 
 #include "storage-call.bpf.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 
 /* Calls on files that took long, as storage maps have them: arithmetic, no I/O, no clock. The writer is in
- * bpf/storage/storage.bpf.c. */
+ * bpf/storage/storage-call.bpf.h. */
 
 #include "storage-window.h"
 

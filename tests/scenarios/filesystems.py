@@ -52,12 +52,12 @@ def loop_device(image):
 
 
 @contextlib.contextmanager
-def mounted(device, fs_type="ext4"):
+def mounted(device, fs_type="ext4", options="defaults"):
     """Mounts the block device, with a file system of that type on it. Yields where."""
     point = f"/var/tmp/{scenario.prefix}.mount"
     os.makedirs(point)
     try:
-        subprocess.run(["mount", "-t", fs_type, device, point], check=True)
+        subprocess.run(["mount", "-t", fs_type, "-o", options, device, point], check=True)
         try:
             yield point
         finally:
@@ -92,3 +92,47 @@ def slow_disk(**sleeps):
                     to.write(data)
             with loop_device(directory + "/image") as device, mounted(device) as point:
                 yield point, os.path.basename(device)
+
+
+@contextlib.contextmanager
+def mapped(image, table):
+    """A device of the device mapper on the image, by its target. Yields its path."""
+    for module in "dm_mod", "dm_delay":
+        subprocess.run(["modprobe", "-q", module], check=False)
+    name = f"{scenario.prefix}-mapped"
+    with loop_device(image) as device:
+        subprocess.run(["dmsetup", "create", name, "--table",
+                        f"0 {os.path.getsize(image) // 512} {table.format(device=device)}"], check=True)
+        try:
+            yield f"/dev/mapper/{name}"
+        finally:
+            subprocess.run(["dmsetup", "remove", "--retry", name], check=True)
+
+
+@contextlib.contextmanager
+def mounted_nfs():
+    """A directory that this machine exports, mounted from itself. Yields where, what, and functions after which
+    packets to the server are dropped, and arrive again."""
+    export, point = f"/var/tmp/{scenario.prefix}.export", f"/var/tmp/{scenario.prefix}.nfs"
+    os.makedirs(export)
+    os.makedirs(point)
+
+    def packets(action):
+        subprocess.run(["iptables", action, "INPUT", "-p", "tcp", "--dport", "2049", "-j", "DROP"], check=True)
+
+    subprocess.run(["mount", "-t", "tmpfs", "none", export], check=True)
+    subprocess.run(["systemctl", "start", "nfs-server.service"], check=True)
+    try:
+        subprocess.run(["exportfs", "-o", "rw,no_root_squash,insecure,fsid=77", f"127.0.0.1:{export}"], check=True)
+        subprocess.run(["mount", "-t", "nfs4", f"127.0.0.1:{export}", point], check=True)
+        try:
+            yield point, f"127.0.0.1:{export}", lambda: packets("-I"), lambda: packets("-D")
+        finally:
+            subprocess.run(["iptables", "-F", "INPUT"], check=True)
+            subprocess.run(["umount", "-f", "-l", point], check=False)
+    finally:
+        subprocess.run(["exportfs", "-u", f"127.0.0.1:{export}"], check=False)
+        subprocess.run(["systemctl", "stop", "nfs-server.service"], check=False)
+        subprocess.run(["umount", "-l", export], check=False)
+        os.rmdir(point)
+        os.rmdir(export)

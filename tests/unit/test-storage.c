@@ -372,7 +372,7 @@ typedef struct FileSystem {
         const char *type;
 } FileSystem;
 
-/* As mount_get() of storage.bpf.c. */
+/* As mount_get() of storage-call.bpf.h. */
 static void record_on(union qos_storage_element *map, const FileSystem *fs, uint64_t now,
                       enum qos_storage_call call, int64_t result, uint64_t nsec) {
         struct qos_address key __attribute__((aligned(8)));

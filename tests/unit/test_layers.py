@@ -50,8 +50,8 @@ KNOWN = {
     # A request knows the thread that has read it
     ("bpf/requests/tcp.bpf.c", "bpf/contention/thread.h"),
     ("bpf/requests/unix.bpf.h", "bpf/contention/thread.h"),
-    ("bpf/storage/storage.bpf.c", "bpf/contention/own-pid.h"),
-    ("bpf/storage/storage.bpf.c", "bpf/contention/thread-storage.h"),
+    ("bpf/storage/storage-thread.bpf.h", "bpf/contention/own-pid.h"),
+    ("bpf/storage/storage-thread.bpf.h", "bpf/contention/thread-storage.h"),
 }
 
 
