@@ -47,6 +47,7 @@ enum {
         OPTION_METRICS,
         OPTION_REPEAT,
         OPTION_SINCE,
+        OPTION_SVG,
         OPTION_TIMEOUT,
         OPTION_NOW,
         OPTION_LISTENING,

@@ -1,190 +1,21 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-#include <limits.h>
-#include <math.h>
-
 #include "format.h"
 #include "heatmap.h"
-#include "histogram-view.h"
+#include "heatmap-grid.h"
 #include "value.h"
 
-/* Fits on a small terminal. */
-#define ROWS_MAX 18
-/* Rows of less than half an octave would show noise. */
-#define SCHEMA_MAX 1
-/* Wider columns do not improve readability. */
-#define STEP_COLUMNS_MAX 4U
-/* Far more than a day has steps: if the clock was set, steps are drawn without gaps. */
-#define SLOTS_MAX 4096U
-/* Exponent of the lower bound of the last, unbounded bucket (2^6 s). */
-#define LAST_EXPONENT 6
-
-/* Appearance of cells by the share of requests of the column. */
+/* Appearance of the levels. */
 static const struct {
-        double share;
-        const char *text, *utf8, *ascii;
+        const char *utf8, *ascii;
         Color color;
-} shades[] = {
-        { 0.01,     "<1%",  "\xc2\xb7",     ".", COLOR_GREY   },
-        { 0.05,     "<5%",  "\xe2\x96\x91", ":", COLOR_GREEN  },
-        { 0.15,     "<15%", "\xe2\x96\x92", "+", COLOR_GREEN  },
-        { 0.35,     "<35%", "\xe2\x96\x93", "*", COLOR_YELLOW },
-        { INFINITY, "more", "\xe2\x96\x88", "#", COLOR_RED    },
+} shades[HEATMAP_SHADES] = {
+        { "\xc2\xb7",     ".", COLOR_GREY   },
+        { "\xe2\x96\x91", ":", COLOR_GREEN  },
+        { "\xe2\x96\x92", "+", COLOR_GREEN  },
+        { "\xe2\x96\x93", "*", COLOR_YELLOW },
+        { "\xe2\x96\x88", "#", COLOR_RED    },
 };
-
-typedef struct Heatmap {
-        size_t slots;           /* from the first to the last step */
-        size_t per_column;      /* 1 if step_columns is not */
-        size_t step_columns;    /* 1 if per_column is not */
-        size_t columns;         /* without repetitions for step_columns */
-        int schema;
-        long first;             /* bucket of the first row */
-        size_t rows;
-        uint64_t begin, step;   /* ns */
-        uint64_t *cells;        /* in row-major order */
-        bool *observed;         /* by column */
-} Heatmap;
-
-static void heatmap_done(Heatmap *h) {
-        free(h->cells);
-        free(h->observed);
-}
-
-static sd_json_variant* step_find_histogram(sd_json_variant *step, const char *metric) {
-        sd_json_variant *histograms = value_find(step, "histograms");
-
-        for (size_t i = 0;
-             histograms && sd_json_variant_is_array(histograms) && i < sd_json_variant_elements(histograms);
-             i++) {
-                sd_json_variant *h = sd_json_variant_by_index(histograms, i);
-
-                if (streq_ptr(value_string(h, "metric"), metric))
-                        return h;
-        }
-        return NULL;
-}
-
-static bool value_integer(sd_json_variant *v, const char *path, int64_t *ret) {
-        v = value_find(v, path);
-        if (!v || !sd_json_variant_is_integer(v))
-                return false;
-        *ret = sd_json_variant_integer(v);
-        return true;
-}
-
-/* Schema and offset of a step's buckets. Returns 0 if there are none. */
-static int histogram_parse(sd_json_variant *h, int *ret_schema, long *ret_first,
-                           sd_json_variant **ret_counts) {
-        sd_json_variant *counts = value_find(h, "counts");
-        int64_t schema, offset;
-
-        if (!h || !counts || !sd_json_variant_is_array(counts) || sd_json_variant_elements(counts) == 0)
-                return 0;
-        if (!value_integer(h, "schema", &schema) || !value_integer(h, "offset", &offset) || schema < -4 ||
-            schema > 8 || offset < -100000 || offset > 100000 || sd_json_variant_elements(counts) > 100000)
-                return -EBADMSG;
-
-        *ret_schema = (int) schema;
-        *ret_first = (long) offset;
-        *ret_counts = counts;
-        return 1;
-}
-
-static size_t step_get_slot(const Heatmap *h, sd_json_variant *step, size_t i) {
-        uint64_t at = 0;
-
-        (void) value_time(step, "timestamp", &at);
-        /* Round to nearest, as the clock may have been adjusted */
-        return h->slots == 0 ? i : at < h->begin ? 0 : (size_t) ((at - h->begin + h->step / 2) / h->step);
-}
-
-static int heatmap_make(sd_json_variant *steps, const char *metric, uint64_t step, size_t width,
-                        Heatmap *ret) {
-        size_t n = sd_json_variant_elements(steps), last_slot;
-        Heatmap h = { .step = step, .schema = SCHEMA_MAX };
-        long last = LONG_MIN;
-        uint64_t end = 0;
-
-        (void) value_time(sd_json_variant_by_index(steps, 0), "timestamp", &h.begin);
-        for (size_t i = 0; i < n; i++) {
-                uint64_t at = 0;
-
-                (void) value_time(sd_json_variant_by_index(steps, i), "timestamp", &at);
-                end = MAX(end, at);
-                h.begin = MIN(h.begin, at);
-        }
-        last_slot = (size_t) ((end - h.begin + step / 2) / step);
-        h.slots = last_slot < SLOTS_MAX ? last_slot + 1 : 0;
-
-        /* Use the coarsest schema of all steps */
-        for (size_t i = 0; i < n; i++) {
-                sd_json_variant *counts;
-                int schema, r;
-                long first;
-
-                r = histogram_parse(step_find_histogram(sd_json_variant_by_index(steps, i), metric), &schema,
-                                    &first, &counts);
-                if (r < 0)
-                        return r;
-                if (r > 0)
-                        h.schema = MIN(h.schema, schema);
-        }
-        for (;; h.schema--) {
-                h.first = LONG_MAX;
-                last = LONG_MIN;
-                for (size_t i = 0; i < n; i++) {
-                        sd_json_variant *counts;
-                        int schema;
-                        long first;
-
-                        if (histogram_parse(step_find_histogram(sd_json_variant_by_index(steps, i), metric),
-                                            &schema, &first, &counts) <= 0)
-                                continue;
-                        h.first = MIN(h.first, bucket_coarser_index(first, schema - h.schema));
-                        last = MAX(last,
-                                   bucket_coarser_index(first + (long) sd_json_variant_elements(counts) - 1,
-                                                        schema - h.schema));
-                }
-                if (last < h.first || last - h.first < ROWS_MAX || h.schema <= -4)
-                        break;
-        }
-        h.rows = last < h.first ? 0 : (size_t) (last - h.first + 1);
-
-        last_slot = h.slots > 0 ? h.slots : n;
-        h.per_column = (last_slot + width - 1) / width;
-        /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): there is a step */
-        h.columns = (last_slot + h.per_column - 1) / h.per_column;
-        h.step_columns = MIN(width / h.columns, (size_t) STEP_COLUMNS_MAX);
-        h.step_columns = MAX(h.step_columns, (size_t) 1);
-
-        h.cells = new0(uint64_t, h.rows * h.columns);
-        h.observed = new0(bool, h.columns);
-        if (!h.cells || !h.observed) {
-                heatmap_done(&h);
-                return -ENOMEM;
-        }
-
-        for (size_t i = 0; i < n; i++) {
-                sd_json_variant *v = sd_json_variant_by_index(steps, i), *counts;
-                size_t column = step_get_slot(&h, v, i) / h.per_column;
-                int schema;
-                long first;
-
-                h.observed[column] = true;
-                if (histogram_parse(step_find_histogram(v, metric), &schema, &first, &counts) <= 0)
-                        continue;
-                for (size_t k = 0; k < sd_json_variant_elements(counts); k++) {
-                        size_t row = (size_t) (bucket_coarser_index(first + (long) k, schema - h.schema) -
-                                               h.first);
-
-                        h.cells[row * h.columns + column] += sd_json_variant_unsigned(
-                                sd_json_variant_by_index(counts, k));
-                }
-        }
-
-        *ret = h;
-        return 0;
-}
 
 static void print_cell(FILE *f, const Style *style, bool plain, size_t times, Color color,
                        const char *text) {
@@ -256,33 +87,24 @@ int heatmap_print(const Style *style, bool plain, sd_json_variant *reply, const 
         if (legend && h.rows > 0)
                 (void) printf("%9s %*s %7s\n", "UP TO", (int) (h.columns * h.step_columns), "", "COUNT");
         for (size_t row = 0; row < h.rows; row++) {
-                long bucket = h.first + (long) row;
-                uint64_t sum = 0;
+                uint64_t bound = heatmap_get_bound(&h, row), sum = 0;
 
-                if (bucket > (long) ldexp(LAST_EXPONENT, h.schema))
-                        (void) printf("%9s ", "longer");
-                else
-                        (void) printf("%9s ", format_duration(a, bucket_upper(bucket, h.schema)));
+                (void) printf("%9s ", bound == UINT64_MAX ? "longer" : format_duration(a, bound));
                 for (size_t column = 0; column < h.columns; column++) {
-                        uint64_t n = h.cells[row * h.columns + column], all = 0;
-                        size_t shade = 0;
+                        unsigned shade = heatmap_get_shade(&h, row, column);
 
-                        sum += n;
+                        sum += h.cells[row * h.columns + column];
                         if (!h.observed[column]) {
                                 gaps = true;
                                 print_cell(stdout, style, plain, h.step_columns, COLOR_GREY, "/");
                                 continue;
                         }
-                        if (n == 0) {
+                        if (shade == 0) {
                                 print_cell(stdout, style, plain, h.step_columns, COLOR_NONE, " ");
                                 continue;
                         }
-                        for (size_t k = 0; k < h.rows; k++)
-                                all += h.cells[k * h.columns + column];
-                        while ((double) n >= shades[shade].share * (double) all)
-                                shade++;
-                        print_cell(stdout, style, plain, h.step_columns, shades[shade].color,
-                                   shade_text(style, plain, shade));
+                        print_cell(stdout, style, plain, h.step_columns, shades[shade - 1].color,
+                                   shade_text(style, plain, shade - 1));
                 }
                 (void) printf(" %7s\n", format_count(a, sum));
         }
@@ -293,7 +115,7 @@ int heatmap_print(const Style *style, bool plain, sd_json_variant *reply, const 
                 for (size_t i = 0; i < ELEMENTSOF(shades); i++) {
                         (void) putchar(' ');
                         print_cell(stdout, style, plain, 1, shades[i].color, shade_text(style, plain, i));
-                        (void) printf(" %s", shades[i].text);
+                        (void) printf(" %s", heatmap_shade_to_string((unsigned) i + 1));
                 }
                 (void) printf("%s\n", gaps ? ", / not observed" : "");
         }

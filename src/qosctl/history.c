@@ -3,12 +3,17 @@
 /* History of a unit: a row per step, or the heatmap of a distribution. */
 
 #include <ctype.h>
+#include <math.h>
 
 #include "client.h"
 #include "format.h"
 #include "heatmap.h"
+#include "heatmap-grid.h"
+#include "history-charts.h"
 #include "qosctl.h"
+#include "svg.h"
 #include "table.h"
+#include "unit-history.h"
 #include "unit-names.h"
 #include "value.h"
 
@@ -44,16 +49,12 @@ static int is_distribution(const Replies *catalogue, const char *metric) {
         return !!catalogue_find(catalogue, max);
 }
 
-/* Gets the history of a unit; the caller frees the reply. Returns an exit status. */
-static int get_history(Client *c, const char *unit, char **metrics, Replies *ret) {
-        int r;
-
-        r = client_callbo(c, QOS_METHOD("History"), ret,
-                          SD_JSON_BUILD_PAIR_STRING("unit", unit),
-                          SD_JSON_BUILD_PAIR_CONDITION(!!metrics, "metrics", SD_JSON_BUILD_STRV(metrics)),
-                          SD_JSON_BUILD_PAIR_CONDITION(arg_since != SINCE_UNSET, "since",
-                                                       SD_JSON_BUILD_UNSIGNED(arg_since / NSEC_PER_USEC)));
-        return r != 0 ? unit_read_fail(r, ret, unit) : STATUS_OK;
+/* Returns an exit status. */
+static int check_output(void) {
+        if (!arg_svg || arg_json == JSON_OFF)
+                return STATUS_OK;
+        (void) log_failure(-EINVAL, "Option --svg cannot be combined with JSON output.");
+        return STATUS_USAGE;
 }
 
 static int find_unit(Client *c, char **argv, Names *names) {
@@ -89,24 +90,14 @@ static void add_value(Table *t, sd_json_variant *step, const char *metric, const
                 table_add_absent(t);
 }
 
-/* Sum of requests.server.errors.*, per second. */
 static void add_errors(Table *t, sd_json_variant *step) {
-        sd_json_variant *errors = value_find(step, SERVER "errors");
-        uint64_t n = 0, covered = 0, one;
+        double rate = history_step_get_errors(step);
         char buf[FORMAT_MAX];
 
-        if (!errors || !value_unsigned(step, "covered", &covered) || covered == 0) {
+        if (isnan(rate))
                 table_add_absent(t);
-                return;
-        }
-        for (size_t i = 1; i < sd_json_variant_elements(errors); i += 2) {
-                sd_json_variant *v = sd_json_variant_by_index(errors, i);
-
-                one = sd_json_variant_is_unsigned(v) ? sd_json_variant_unsigned(v) : 0;
-                n += one;
-        }
-        table_add(t, n > 0 ? COLOR_RED : COLOR_NONE, "%s",
-                  format_rate(buf, (double) n * (double) NSEC_PER_SEC / (double) covered));
+        else
+                table_add(t, rate > 0 ? COLOR_RED : COLOR_NONE, "%s", format_rate(buf, rate));
 }
 
 static int print_history(sd_json_variant *reply, const Replies *catalogue, char **metrics,
@@ -187,6 +178,58 @@ finish:
         return r;
 }
 
+static int draw_fail(int r, const char *unit) {
+        if (r == -ENODATA)
+                return log_failure(r, "No complete step of '%s' is recorded for this period.", unit);
+        if (r == -ERANGE)
+                return log_failure(r, "The clock was set in this period, expected one without that.");
+        return log_failure(r, "Failed to draw the history of '%s': %m", unit);
+}
+
+/* A chart for each unit of measurement; without metrics, those of a report. */
+static int draw_history(sd_json_variant *reply, const Replies *catalogue, const char *unit, char **metrics,
+                        size_t n_metrics) {
+        _cleanup_(history_charts_done) HistoryCharts charts = {};
+        int r;
+
+        if (n_metrics == 0)
+                r = history_charts_of_requests(reply, &charts);
+        else {
+                r = history_charts_init(reply, &charts);
+                for (size_t i = 0; r >= 0 && i < n_metrics; i++)
+                        r = history_charts_add_metric(&charts, metrics[i],
+                                                      value_string(catalogue_find(catalogue, metrics[i]),
+                                                                   "unit"));
+        }
+        if (r == -EINVAL)
+                return log_failure(r, "Metric is not a number, expected others: see 'qosctl list-metrics'.");
+        if (r < 0)
+                return draw_fail(r, unit);
+        history_charts_print(stdout, &charts);
+        return STATUS_OK;
+}
+
+static int draw_heatmap(sd_json_variant *reply, const char *unit, const char *metric) {
+        _cleanup_(heatmap_done) Heatmap h = {};
+        _cleanup_(history_time_done) HistoryTime time = {};
+        _cleanup_free_ char *title = NULL;
+        int r;
+
+        r = history_time_make(reply, &time);
+        if (r >= 0)
+                r = heatmap_make(value_find(reply, "steps"), metric, time.step, time.slots, &h);
+        if (r >= 0 && asprintf(&title, "%s of %s", metric, strempty(value_string(reply, "unit"))) < 0) {
+                title = NULL;
+                r = -ENOMEM;
+        }
+        if (r < 0)
+                return draw_fail(r, unit);
+        svg_begin(stdout, title, SVG_HEATMAP_HEIGHT, /* alone= */ true);
+        svg_print_heatmap(stdout, &h, title, 0);
+        svg_end(stdout);
+        return STATUS_OK;
+}
+
 int verb_history(int argc, char **argv) {
         _cleanup_replies_ Replies reply = REPLIES_INIT, catalogue = REPLIES_INIT;
         _cleanup_client_ Client *c = NULL;
@@ -201,6 +244,9 @@ int verb_history(int argc, char **argv) {
                 (void) log_failure(-E2BIG, "Expected at most %d metrics, got %d.", METRICS_MAX, argc - 1);
                 return STATUS_USAGE;
         }
+        r = check_output();
+        if (r != STATUS_OK)
+                return r;
 
         r = client_connect(&c);
         if (r < 0)
@@ -210,7 +256,7 @@ int verb_history(int argc, char **argv) {
                 return r;
 
         if (arg_json != JSON_OFF) {
-                r = get_history(c, names.items[0], argc > 1 ? metrics : NULL, &reply);
+                r = history_get(c, names.items[0], argc > 1 ? metrics : NULL, &reply);
                 return r == STATUS_OK ? json_print(reply.items[0]) : r;
         }
 
@@ -237,12 +283,14 @@ int verb_history(int argc, char **argv) {
                         if (name && startswith(name, SERVER "errors."))
                                 summary[n++] = (char*) name;
                 }
-                metrics = summary;
+                metrics = arg_svg ? NULL : summary; /* the charts take others */
         }
 
-        r = get_history(c, names.items[0], metrics, &reply);
+        r = history_get(c, names.items[0], metrics, &reply);
         if (r != STATUS_OK)
                 return r;
+        if (arg_svg)
+                return draw_history(reply.items[0], &catalogue, names.items[0], argv + 1, (size_t) argc - 1);
         r = print_history(reply.items[0], &catalogue, argv + 1, (size_t) argc - 1);
         return r < 0 ? client_fail(r, &reply, "show the history of '%s'", names.items[0]) : STATUS_OK;
 }
@@ -254,13 +302,16 @@ int verb_heatmap(int argc, char **argv) {
         _cleanup_names_ Names names = NAMES_INIT;
         int r;
 
+        r = check_output();
+        if (r != STATUS_OK)
+                return r;
         r = client_connect(&c);
         if (r < 0)
                 return r;
         r = find_unit(c, argv, &names);
         if (r != STATUS_OK)
                 return r;
-        r = get_history(c, names.items[0], metrics, &reply);
+        r = history_get(c, names.items[0], metrics, &reply);
         if (r != STATUS_OK)
                 return r;
 
@@ -281,6 +332,8 @@ int verb_heatmap(int argc, char **argv) {
         if (arg_json != JSON_OFF)
                 return json_print(reply.items[0]);
 
+        if (arg_svg)
+                return draw_heatmap(reply.items[0], names.items[0], metrics[0]);
         pager_open();
         r = heatmap_print(terminal_style(), !terminal_is_tty(), reply.items[0], metrics[0],
                           now_nsec(CLOCK_REALTIME), arg_legend);

@@ -74,10 +74,10 @@ static int parse_window_option(const char *value) {
         return 0;
 }
 
-static int parse_since_option(const char *value) {
+static int parse_past(const char *value, uint64_t *ret) {
         int r;
 
-        r = parse_since(value, now_nsec(CLOCK_REALTIME), &arg_since);
+        r = parse_since(value, now_nsec(CLOCK_REALTIME), ret);
         if (r == -ERANGE)
                 return log_failure(-EINVAL, "Time '%s' is in the future, expected a time in the past.",
                                    value);
@@ -85,6 +85,14 @@ static int parse_since_option(const char *value) {
                 return log_failure(-EINVAL, "Invalid time '%s', expected a time span (10min, 2h) or a point "
                                    "in time (09:00, today, '2025-11-21 09:00').", value);
         return 0;
+}
+
+static int parse_since_option(const char *value) {
+        return parse_past(value, &arg_since);
+}
+
+static int parse_until_option(const char *value) {
+        return parse_past(value, &arg_until);
 }
 
 static int parse_probes(const char *value) {
@@ -258,6 +266,13 @@ const Option option_table[] = {
           "With history, heatmap: start time (default: 1h)",
           "5min 10min 1h 6h today yesterday",
           .parse = parse_since_option },
+        { "   --until=TIME", OPTION_SINCE,
+          "With history, heatmap: end time (default: now)",
+          "5min 10min 1h 6h today yesterday",
+          .parse = parse_until_option },
+        { "   --svg", OPTION_SVG,
+          "With history, heatmap: draw a picture in SVG",
+          .set = &arg_svg },
         { "-a --all", OPTION_ALL,
           "With list: include units with listening sockets\n"
           "With detach: all units",

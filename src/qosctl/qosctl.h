@@ -33,7 +33,7 @@ extern unsigned arg_buckets_max;        /* of a native histogram; 0: no limit */
 extern unsigned arg_series_max;         /* of all units; 0: no limit */
 extern bool arg_help, arg_version;
 extern bool arg_no_pager, arg_legend, arg_ask_password;
-extern bool arg_all, arg_value, arg_batch, arg_now, arg_verbose, arg_listening, arg_yes, arg_user;
+extern bool arg_all, arg_value, arg_batch, arg_now, arg_verbose, arg_listening, arg_yes, arg_user, arg_svg;
 extern const char *arg_host; /* the only host, or the one of this process; NULL: local, or several */
 extern char **arg_hosts;                /* NULL: local */
 extern char **arg_probes;               /* NULL: the daemon's default */
@@ -41,6 +41,7 @@ extern char **arg_excludes;             /* NULL: none */
 extern char **arg_metrics;              /* NULL: all */
 extern uint64_t arg_window;             /* ns; WINDOW_UNSET: the daemon's default */
 extern uint64_t arg_since;              /* CLOCK_REALTIME, ns; SINCE_UNSET: the daemon's default */
+extern uint64_t arg_until;              /* CLOCK_REALTIME, ns; SINCE_UNSET: now */
 extern uint64_t arg_timeout;            /* ns; 0: no limit */
 extern uint64_t arg_for;                /* ns; 0: no limit */
 extern const char *arg_save;            /* files with a baseline, for diagnose; NULL: none */

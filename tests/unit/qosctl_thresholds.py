@@ -197,7 +197,7 @@ class Completion(Test):
                          ["requests.server.connections.acceptQueueMax", "requests.server.count"])
         self.assertEqual(self.complete("history", "redis.service", "requests.server.count", "requests.q"),
                          ["requests.quality"])
-        self.assertEqual(self.complete("history", "--s"), ["--since="])
+        self.assertEqual(self.complete("history", "--s"), ["--since=", "--svg"])
         self.assertEqual(self.complete("measure", "n"), ["nginx.service"])
         self.assertEqual(self.complete("diagnose", "n"), ["nginx.service"])
         self.assertEqual(self.complete("diagnose", "--s"), ["--save="])

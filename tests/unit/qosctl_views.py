@@ -152,7 +152,7 @@ class List(Test):
         out = self.out_of("help")
         self.assertEqual([line for line in out.splitlines() if len(line) > 80], [])
         options = {"window": ["list", "status", "show", "resources", "mounts", "top", "histogram", "monitor"],
-                   "since": ["history", "heatmap"],
+                   "since": ["history", "heatmap"], "svg": ["history", "heatmap"],
                    "all": ["list", "detach"], "listening": ["attach"], "yes": ["attach"],
                    "probes": ["attach", "enable"], "for": ["attach", "threads", "resources", "diagnose", "why"],
                    "save": ["diagnose"], "format": ["metrics"], "verbose": ["metrics"], "timeout": ["wait"],

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* Distribution over time as a grid: a column for one or more steps, a row for a range of durations. */
+
+#include <systemd/sd-json.h>
+
+#include "util.h"
+
+typedef struct Heatmap {
+        size_t slots;           /* from the first to the last step; 0: the clock was set meanwhile */
+        size_t per_column;      /* steps in a column; 1 if step_columns is not */
+        size_t step_columns;    /* columns of the screen for a step; 1 if per_column is not */
+        size_t columns;         /* without repetitions for step_columns */
+        int schema;
+        long first;             /* bucket of the first row */
+        size_t rows;
+        uint64_t begin, step;   /* ns */
+        uint64_t *cells;        /* numbers of samples, row by row */
+        bool *observed;         /* by column */
+} Heatmap;
+
+/* Reads the buckets of a metric from steps of the history, of which there is at least one. width: largest
+ * number of columns of the screen. Returns -EBADMSG if they are invalid. */
+int heatmap_make(sd_json_variant *steps, const char *metric, uint64_t step, size_t width, Heatmap *ret);
+void heatmap_done(Heatmap *h);
+
+/* Levels of color, by the share of the samples of the column. */
+#define HEATMAP_SHADES 5
+
+/* 0: no samples, else up to HEATMAP_SHADES. */
+unsigned heatmap_get_shade(const Heatmap *h, size_t row, size_t column);
+/* Shares of a level, 1 to HEATMAP_SHADES: "<5%", "more". */
+const char* heatmap_shade_to_string(unsigned shade);
+
+/* Upper bound of a row, ns; UINT64_MAX: none. */
+uint64_t heatmap_get_bound(const Heatmap *h, size_t row);
