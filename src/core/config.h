@@ -9,7 +9,7 @@
 typedef struct Config {
         unsigned units_max;                     /* UnitsMax=, 1 … 256, default 256 */
         bool observe_auto;                      /* Observe=, "auto" or "no", default no */
-        char observe_file[CONF_PATH_MAX];       /* that has Observe= */
+        char observe_file[CONF_PATH_MAX];       /* path of the file that sets Observe= */
         ProbeMask default_probes;               /* DefaultProbes=, default "requests cpu" */
         uint64_t default_window_nsec;           /* DefaultWindow=, default 10s */
         unsigned connections_per_uid_max;       /* ConnectionsPerUserMax=, varlink, default 128 (root:
@@ -21,8 +21,8 @@ typedef struct Config {
                                                  * 100ms */
         unsigned minimum_samples;               /* MinimumSamples=: minimum of n * min(q, 1-q) for a quantile
                                                  * to be shown, default 5, at least 5 */
-        uint64_t slow_operation_nsec;           /* SlowOperation=: time from which on a call on a file is
-                                                 * kept, default 10ms; 0: none is */
+        uint64_t slow_operation_nsec;           /* SlowOperation=: duration from which on a call on a file is
+                                                 * recorded as slow, default 10ms; 0: none */
 } Config;
 
 void config_set_defaults(Config *c);

@@ -58,8 +58,8 @@ struct Manager {
 
         PassedFds fds;
         SystemBus system_bus;
-        TurnQueue *turns;               /* clients of both buses */
-        MemoryTrim *trim;               /* after calls of these */
+        TurnQueue *turns;               /* of clients of D-Bus and varlink */
+        MemoryTrim *trim;               /* of memory freed after calls of clients */
         AttachOperations attaches;
 
         ProgramKeeper programs;
@@ -121,11 +121,12 @@ typedef struct AttachRequest {
         const char *owner;              /* see Hold.owner */
         void *lease_key;                /* for HOLD_LEASE: pointer that identifies the connection until
                                          * manager_release_lease(); NULL otherwise */
-        uint64_t duration_usec;         /* for HOLD_ADMINISTRATOR: time until detach; USEC_INFINITY */
+        uint64_t duration_usec;         /* for HOLD_ADMINISTRATOR: time until detach; USEC_INFINITY:
+                                         * unlimited */
 } AttachRequest;
 
 /* Called exactly once, from the event loop or from within manager_attach(). error < 0: described by e, u is
- * NULL; otherwise u is attached. Both are owned by the manager. */
+ * NULL; otherwise u is attached. e and u are owned by the manager. */
 typedef void (*manager_attach_handler_t)(Manager *m, int error, const QosError *e, Unit *u, void *userdata);
 
 /* Resolves the name with PID 1 (asynchronously), takes a hold, and starts observing. If the client already
@@ -175,4 +176,4 @@ bool manager_uid_owns_attached(Manager *m, const char *name, uid_t uid);
 /* ---- probes ------------------------------------------------------------------------------------------- */
 
 int manager_get_probes(Manager *m, ProbesInfo *ret);
-int manager_get_programs(Manager *m, ProbesInfo *ret);     /* these alone */
+int manager_get_programs(Manager *m, ProbesInfo *ret);     /* BPF programs alone */

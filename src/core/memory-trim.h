@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Returns free memory to the system, which the C library keeps between allocations: replies of all clients
- * together may have taken many MiB. Not while clients have turns: it would be allocated again at once. */
+/* Returns memory to the system that the C library keeps after free(): replies of all clients together may
+ * have taken many MiB. Deferred while clients have turns, which would allocate it again at once. */
 
 #include <systemd/sd-event.h>
 
@@ -16,8 +16,8 @@ MemoryTrim* memory_trim_free(MemoryTrim *t);
 /* handler: frees caches before memory is returned; true: there is more to free. NULL: no caches. */
 void memory_trim_set_cache(MemoryTrim *t, bool (*handler)(void *userdata), void *userdata);
 
-/* Returns memory in a second. */
+/* Schedules a trim in one second. */
 void memory_trim_schedule(MemoryTrim *t);
-/* The same at once, if the last time was a second ago or more: no timer wakes up an idle daemon then.
- * Otherwise a second after the last time. */
+/* Trims immediately if the last trim was at least one second ago, so that no timer wakes up an idle daemon;
+ * otherwise one second after that. */
 void memory_trim_request(MemoryTrim *t);

@@ -8,7 +8,7 @@
 #include "observer.h"
 
 typedef struct ServiceNotify {
-        bool ready;                     /* the service manager was notified */
+        bool ready;                     /* readiness was notified */
         unsigned n_units;               /* in the last status text */
         ManagerObserver observer;
 } ServiceNotify;
@@ -17,6 +17,7 @@ typedef struct ServiceNotify {
 void service_notify_init(Manager *m);
 void service_notify_done(Manager *m);
 
-/* Unit files are in effect, or will be later: units ordered after qosd may start. */
+/* Notifies readiness, once: units ordered after qosd may start. To be called when the settings of unit files
+ * are in effect, or cannot be loaded yet. */
 void manager_notify_ready(Manager *m);
 void manager_notify_status(Manager *m);

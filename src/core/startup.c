@@ -9,11 +9,11 @@
 #include "startup.h"
 #include "util.h"
 
-static atomic_flag said = ATOMIC_FLAG_INIT;
+static atomic_flag notified = ATOMIC_FLAG_INIT;
 static uint64_t watch_usec;
 
 bool ready_notify(void) {
-        if (atomic_flag_test_and_set(&said))
+        if (atomic_flag_test_and_set(&notified))
                 return false;
         (void) sd_notify(false, "READY=1");
         return true;

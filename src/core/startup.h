@@ -4,8 +4,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Notifies the service manager after a timeout, unless ready_notify() was called before, from a thread, as
- * the event loop is blocked while programs are loaded: units ordered after qosd must not wait longer.
+/* Starts a thread that notifies readiness after a timeout, unless ready_notify() was called before: the
+ * event loop is blocked while programs are loaded, and units ordered after qosd must not wait longer.
  * Effective once per process. Negative: there will be no timeout. */
 int ready_watch(uint64_t usec);
 

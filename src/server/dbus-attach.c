@@ -4,8 +4,8 @@
 
 #include "dbus-client.h"
 
-/* Words in a list of probes or of exclusions, and options of a call: the message is kept for as long as the
- * call waits. */
+/* Limit of words in lists of probes and exclusions, and of options, as messages are kept while calls are
+ * pending. */
 #define WORDS_MAX 64U
 
 /* ---- AttachUnit, DetachUnit --------------------------------------------------------------------------- */
@@ -23,7 +23,7 @@ static void on_attached(Manager *m, int error, const QosError *e, Unit *u, void 
                 (void) sd_bus_reply_method_return(c->message, "o", path);
 
         if (c->running)
-                c->running = false; /* call_attach() goes on with it */
+                c->running = false; /* call_attach() continues */
         else
                 call_finish(c);
 }
@@ -49,7 +49,7 @@ static void call_attach(Call *c) {
                 bus_reply_error(c->message, r, NULL);
                 call_finish(c);
         } else if (!c->running)
-                call_finish(c); /* the handler was called already */
+                call_finish(c); /* the handler was called */
         else {
                 c->running = false;
                 c->attach = operation;
@@ -80,12 +80,12 @@ static void call_set_threshold(Call *c) {
         };
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         _cleanup_free_ char *whole = NULL;
-        Threshold *a;
+        Threshold *t;
         int r;
 
-        r = threshold_set(c->client->server->manager, &request, &a, &e);
+        r = threshold_set(c->client->server->manager, &request, &t, &e);
         if (r >= 0)
-                r = threshold_rule_format(&a->rule, /* named= */ true, &whole);
+                r = threshold_rule_format(&t->rule, /* named= */ true, &whole);
         if (r < 0)
                 bus_reply_error(c->message, r, &e);
         else
@@ -130,10 +130,10 @@ const Action action_clear = {
         .releases = true,
 };
 
-/* ---- whose a call is ---------------------------------------------------------------------------------- */
+/* ---- arguments ---------------------------------------------------------------------------------------- */
 
-/* Refuses at once what would be refused later, before the user is prompted for a password, and names of
- * any length before they are kept. */
+/* Refuses calls early that would fail later, before the user is prompted for a password, and before long
+ * names are stored. */
 int check_attached(BusServer *b, sd_bus_message *m, const char *unit, sd_bus_error *error) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
 
@@ -183,7 +183,7 @@ static int read_excludes(sd_bus_message *m, ExcludeList *ret, sd_bus_error *erro
         r = sd_bus_message_read_strv(m, &words);
         if (r < 0)
                 return r;
-        /* Repeated ones, too, of which the list below keeps one */
+        /* Counts repeated ones, which the list below stores once */
         while (words && words[n])
                 n++;
         r = n > WORDS_MAX ? -E2BIG : exclude_list_parse(words, ret, &e);
@@ -234,7 +234,7 @@ static int read_option(sd_bus_message *m, const char *name, AttachOptions *o, sd
         return sd_bus_message_exit_container(m);
 }
 
-/* a{sv}. An option that is there twice has the value that comes last. */
+/* Reads a{sv}. Of options that occur twice, the last one is effective. */
 int read_options(sd_bus_message *m, AttachOptions *o, sd_bus_error *error) {
         const char *name;
         unsigned n = 0;

@@ -65,14 +65,14 @@ static void on_names(uint64_t nsec, void *userdata) {
         (void) on_interval_over(NULL, 0, c);
 }
 
-/* The readings at one end of the interval are complete. 1: those at the other end are next. */
+/* To be called when the readings at one end of the interval are complete. 1: the other end follows. */
 static int call_end_reading(Call *c, Unit *u) {
         Diagnosing *d = c->diagnosing;
         HostSample *sample;
         Conclusion found;
         int r;
 
-        r = machine_reading_new(u, &d->resources, &d->threads, &sample);
+        r = host_sample_new(u, &d->resources, &d->threads, &sample);
         if (r < 0)
                 return r;
         if (!d->begin) {
@@ -83,7 +83,7 @@ static int call_end_reading(Call *c, Unit *u) {
                 return r < 0 ? r : 1;
         }
         r = diagnosing_conclude(d, u, sample, d->window, &found);
-        machine_reading_free(sample);
+        host_sample_free(sample);
         return r < 0 ? r : call_reply_diagnosis(c, &found.diagnosis);
 }
 
@@ -126,7 +126,7 @@ static void on_diagnosis_attached(Manager *m, int error, const QosError *e, Unit
 
         c->attach = NULL;
         if (error >= 0)
-                error = free_and_strdup(&c->unit, u->name); /* it may have been an alias */
+                error = free_and_strdup(&c->unit, u->name); /* not an alias */
         if (error >= 0) {
                 c->diagnosing->state = DIAGNOSING_RESOURCES;
                 error = turn_request(&c->turn);
@@ -138,7 +138,7 @@ static void on_diagnosis_attached(Manager *m, int error, const QosError *e, Unit
 
         bus_reply_error(c->message, error, e);
         if (c->running)
-                c->diagnosing = diagnosing_free(m, c->diagnosing); /* call_diagnose_attach() goes on */
+                c->diagnosing = diagnosing_free(m, c->diagnosing); /* call_diagnose_attach() continues */
         else
                 call_finish(c);
 }
@@ -178,7 +178,7 @@ static void call_diagnose_attach(Call *c) {
         }
 }
 
-/* Whether another diagnosis may begin. Root has its own limit. */
+/* Checks limits. Root has a limit of its own. */
 static int call_check_limit(const Call *c, QosError *e) {
         unsigned n = 0, own = 0, most = DIAGNOSES_MAX;
         char limit[16];
@@ -199,7 +199,7 @@ static int call_check_limit(const Call *c, QosError *e) {
                              "%s diagnoses are under way, more at a time are not made", limit);
 }
 
-/* Permission to inspect a unit does not include loading programs for it. */
+/* Authorization to inspect a unit does not include loading programs for it. */
 static void call_diagnose(Call *c) {
         const Unit *u = manager_get_unit(c->server->manager, c->unit, NULL);
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;

@@ -7,7 +7,7 @@
 #include "hierarchy.h"
 #include "objective.h"
 
-/* What is read of a unit at once. The vtables of snapshots have offsets from its beginning. */
+/* A reading of a unit, to which the offsets in the vtables of snapshots refer. */
 typedef struct Shown {
         Snapshot snapshot;
         Overview overview;
@@ -18,18 +18,18 @@ typedef struct Shown {
 #include "vtable-storage.h"
 #include "vtable-unit.h"
 
-/* Verdicts of all units in one second, and for how long one is valid: each reads a unit's history, for some
- * tenths of a millisecond in which nothing else is done. */
+/* Limit of verdicts of all units per second, and lifetime of a verdict. Making one reads the unit's history,
+ * which blocks the daemon for some tenths of a millisecond. */
 #define VERDICTS_PER_SECOND_MAX 8U
 #define VERDICT_USEC (10 * USEC_PER_SEC)
 
-/* The properties of org.qosd1.Unit that change. */
+/* Properties of org.qosd1.Unit whose changes are signalled by unit_objects_emit_unit(). */
 static const char *const identity_table[] = {
         "ControlGroup", "InvocationID", "ActiveState", "ParentUnit", "DescendantUnits", "Probes", "Degraded",
                 "Holds", "Exclude", "Thresholds",
 };
 
-/* The interfaces that show a reading. */
+/* Interfaces with the properties of a reading. */
 static const struct {
         const char *interface;
         const sd_bus_vtable *vtable;
@@ -44,12 +44,12 @@ static const struct {
 #define PROPERTIES_MAX                                                                                     \
         (ELEMENTSOF(requests_vtable) + ELEMENTSOF(contention_vtable) + ELEMENTSOF(storage_vtable))
 
-/* Values of a unit that subscribers may have seen. */
+/* Values of a unit that subscribers may have received. */
 typedef struct PublishedProperties {
-        Shown reading;                                  /* the last one that was sent, or read as
-                                                         * properties */
-        bool changed[ELEMENTSOF(shown_table)][PROPERTIES_MAX]; /* what was different since the last signal */
-        uint64_t identity[ELEMENTSOF(identity_table)];  /* hashes */
+        Shown reading;                                  /* last one that was signalled or read */
+        bool changed[ELEMENTSOF(shown_table)][PROPERTIES_MAX]; /* properties that have changed since the last
+                                                                * signal */
+        uint64_t identity[ELEMENTSOF(identity_table)];  /* hashes of the properties in identity_table */
 } PublishedProperties;
 
 typedef struct CachedVerdict {
@@ -68,11 +68,11 @@ struct DBusUnits {
 
         CachedVerdict verdicts[UNITS_MAX_LIMIT];
         uint64_t verdicts_second;       /* CLOCK_MONOTONIC */
-        unsigned n_verdicts;            /* made in it */
+        unsigned n_verdicts;            /* verdicts in that second */
 
-        /* The reading that sd-bus takes all properties of a call from */
+        /* Reading for all properties of a call */
         Shown reading;
-        sd_bus_message *call;                   /* the call and unit of the last reading: GetAll() of all
+        sd_bus_message *call;                   /* the call of the reading, and its unit: GetAll() of all
                                                  * interfaces is one call */
         const Unit *call_unit;
 };
@@ -191,14 +191,14 @@ static int unit_property_get_thresholds(sd_bus *bus, const char *path, const cha
         int r;
 
         r = sd_bus_message_open_container(reply, 'a', "(ssst)");
-        for (Threshold *a = threshold_next(u, NULL); a && r >= 0; a = threshold_next(u, a)) {
+        for (Threshold *t = threshold_next(u, NULL); t && r >= 0; t = threshold_next(u, t)) {
                 _cleanup_free_ char *whole = NULL;
 
-                r = threshold_rule_format(&a->rule, /* named= */ false, &whole);
+                r = threshold_rule_format(&t->rule, /* named= */ false, &whole);
                 if (r >= 0)
-                        r = sd_bus_message_append(reply, "(ssst)", a->rule.name, whole,
-                                                  threshold_state_to_string(a->machine.state),
-                                                  a->since / NSEC_PER_USEC);
+                        r = sd_bus_message_append(reply, "(ssst)", t->rule.name, whole,
+                                                  threshold_state_to_string(t->machine.state),
+                                                  t->since / NSEC_PER_USEC);
         }
         return r < 0 ? r : sd_bus_message_close_container(reply);
 }
@@ -250,7 +250,7 @@ static void unit_hash_identity(Unit *u, uint64_t ret[static ELEMENTSOF(identity_
                 if (unit_is_ancestor(u, other))
                         ret[4] = hash_string(ret[4], other->name);
         ret[5] = hash(seed, &u->probes, sizeof(u->probes));
-        (void) unit_get_degraded_reason(u, &degraded); /* without memory: read again at the next change */
+        (void) unit_get_degraded_reason(u, &degraded); /* out of memory: compared again at the next change */
         ret[6] = hash_string(seed, degraded);
         ret[7] = seed;
         for (Hold *h = u->holds; h; h = h->next) {
@@ -265,10 +265,10 @@ static void unit_hash_identity(Unit *u, uint64_t ret[static ELEMENTSOF(identity_
                 for (size_t i = 0; i < excludes.n; i++)
                         ret[8] = hash_string(ret[8], excludes.list[i].text);
         ret[9] = seed;
-        for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a)) {
-                ret[9] = hash(ret[9], &a->rule, sizeof(a->rule)); /* made out of zeroes: padding, too */
-                ret[9] = hash(ret[9], &a->machine.state, sizeof(a->machine.state));
-                ret[9] = hash(ret[9], &a->since, sizeof(a->since));
+        for (Threshold *t = threshold_next(u, NULL); t; t = threshold_next(u, t)) {
+                ret[9] = hash(ret[9], &t->rule, sizeof(t->rule)); /* its padding is zero */
+                ret[9] = hash(ret[9], &t->machine.state, sizeof(t->machine.state));
+                ret[9] = hash(ret[9], &t->since, sizeof(t->since));
         }
 }
 
@@ -289,13 +289,14 @@ static int property_get_quality(sd_bus *bus, const char *path, const char *inter
 static bool property_equal(const sd_bus_vtable *property, const Shown *a, const Shown *b) {
         size_t size = property->x.property.get ? sizeof(Quality) : sizeof(uint64_t);
 
-        /* Bit by bit: NaN is equal to NaN here, and texts are constants */
+        /* Bitwise: NaN equals NaN, and strings are constants */
         return memcmp((const uint8_t*) a + property->x.property.offset,
                       (const uint8_t*) b + property->x.property.offset, size) == 0;
 }
 
-/* A reading has become public. Comparing it with that of the last signal is not enough: clients that have
- * read the properties meanwhile must be notified even if the value is what it was then. */
+/* To be called with each reading that clients get. Comparing with the last signal would not suffice: clients
+ * that have read the properties meanwhile must be notified even if the value is the one of the last signal
+ * again. */
 static void unit_shown_update(PublishedProperties *shown, const Shown *s) {
         for (size_t t = 0; t < ELEMENTSOF(shown_table); t++)
                 for (size_t i = 0; i < shown_table[t].n; i++) {
@@ -308,7 +309,7 @@ static void unit_shown_update(PublishedProperties *shown, const Shown *s) {
         shown->reading = *s;
 }
 
-/* The number and the time of a reading are no news on their own. */
+/* Whether there is a change other than of number and time of the reading. */
 static bool unit_shown_has_news(const PublishedProperties *shown, size_t t) {
         for (size_t i = 0; i < shown_table[t].n; i++)
                 if (shown->changed[t][i] &&
@@ -318,7 +319,7 @@ static bool unit_shown_has_news(const PublishedProperties *shown, size_t t) {
         return false;
 }
 
-/* Made anew when it is not valid any more, unless there are too many at a time. */
+/* Makes a new verdict when the last one is too old, unless there were too many in this second. */
 static const char* dbus_units_get_verdict(DBusUnits *o, Unit *u) {
         uint64_t now = now_usec(CLOCK_MONOTONIC);
         CachedVerdict *v = &o->verdicts[u->index];
@@ -361,7 +362,7 @@ int unit_get_bus_path(Unit *u, char **ret) {
         return sd_bus_path_encode(BUS_UNIT_PATH, u->name, ret);
 }
 
-/* By the exact name: each unit has one object, its aliases have none. */
+/* By the exact name: aliases have no object. */
 static Unit* find_unit(Manager *m, const char *path) {
         _cleanup_free_ char *name = NULL;
 
@@ -433,7 +434,7 @@ static int enumerate_units(sd_bus *bus, const char *prefix, void *userdata, char
 
 /* ---- properties in messages --------------------------------------------------------------------------- */
 
-/* As sd-bus appends a property to a dictionary; object: what the vtable has offsets of. */
+/* Appends a property to a dictionary, as sd-bus does. object: base of the offset in the vtable. */
 static int append_property(sd_bus *bus, const char *path, const char *interface, const sd_bus_vtable *p,
                            void *object, sd_bus_message *m) {
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
@@ -470,8 +471,8 @@ static int append_vtable(DBusUnits *o, const char *path, const char *interface, 
         return r;
 }
 
-/* The interfaces that sd-bus adds to each object have no properties. Unit_INTERFACE is the last one of
- * shown_table, and has the properties of a second vtable, too. */
+/* The interfaces that sd-bus adds to each object have no properties here. Unit_INTERFACE, the last one of
+ * shown_table, has properties of two vtables. */
 static int append_interfaces(DBusUnits *o, Unit *u, const char *path, sd_bus_message *m) {
         int r;
 
@@ -498,11 +499,11 @@ static int append_interfaces(DBusUnits *o, Unit *u, const char *path, sd_bus_mes
         return r;
 }
 
-static int append_error_budget(const Threshold *a, sd_bus_message *m) {
+static int append_error_budget(const Threshold *t, sd_bus_message *m) {
         ErrorBudget budget;
         int r;
 
-        if (!threshold_get_error_budget(a, &budget))
+        if (!threshold_get_error_budget(t, &budget))
                 return 0;
         r = sd_bus_message_append(m, "{sv}{sv}", "good", "t", budget.counts.good, "total", "t",
                                   budget.counts.total);
@@ -513,42 +514,42 @@ static int append_error_budget(const Threshold *a, sd_bus_message *m) {
         return r;
 }
 
-/* As in replies on varlink, but that no peers are shown on this bus. */
-static int append_threshold(const Threshold *a, sd_bus_message *m) {
-        double slack = threshold_rule_get_slack(&a->rule, a->value);
+/* The fields are those of the type Threshold on varlink, without names of peers. */
+static int append_threshold(const Threshold *t, sd_bus_message *m) {
+        double slack = threshold_rule_get_slack(&t->rule, t->value);
         _cleanup_free_ char *whole = NULL;
         int r;
 
-        r = threshold_rule_format(&a->rule, /* named= */ false, &whole);
+        r = threshold_rule_format(&t->rule, /* named= */ false, &whole);
         if (r >= 0)
                 r = sd_bus_message_open_container(m, 'a', "{sv}");
         if (r >= 0)
-                r = sd_bus_message_append(m, "{sv}{sv}{sv}{sv}{sv}{sv}{sv}{sv}", "unit", "s", a->unit->name,
-                                          "name", "s", a->rule.name, "threshold", "s", whole, "metric", "s",
-                                          threshold_rule_format_metric(&a->rule, /* named= */ false,
+                r = sd_bus_message_append(m, "{sv}{sv}{sv}{sv}{sv}{sv}{sv}{sv}", "unit", "s", t->unit->name,
+                                          "name", "s", t->rule.name, "threshold", "s", whole, "metric", "s",
+                                          threshold_rule_format_metric(&t->rule, /* named= */ false,
                                                                        (char[THRESHOLD_METRIC_MAX]) {}),
-                                          "state", "s", threshold_state_to_string(a->machine.state),
-                                          "source", "s", threshold_source_to_string(a->source),
-                                          "limit", "d", a->rule.limit, "since", "t",
-                                          a->since / NSEC_PER_USEC);
-        if (r >= 0 && a->origin)
-                r = sd_bus_message_append(m, "{sv}", "origin", "s", a->origin);
-        if (r >= 0 && !isnan(a->value))
-                r = sd_bus_message_append(m, "{sv}", "value", "d", a->value);
+                                          "state", "s", threshold_state_to_string(t->machine.state),
+                                          "source", "s", threshold_source_to_string(t->source),
+                                          "limit", "d", t->rule.limit, "since", "t",
+                                          t->since / NSEC_PER_USEC);
+        if (r >= 0 && t->origin)
+                r = sd_bus_message_append(m, "{sv}", "origin", "s", t->origin);
+        if (r >= 0 && !isnan(t->value))
+                r = sd_bus_message_append(m, "{sv}", "value", "d", t->value);
         if (r >= 0 && !isnan(slack))
                 r = sd_bus_message_append(m, "{sv}", "slack", "d", slack);
-        if (r >= 0 && a->samples != ABSENT)
-                r = sd_bus_message_append(m, "{sv}", "samples", "t", a->samples);
+        if (r >= 0 && t->samples != ABSENT)
+                r = sd_bus_message_append(m, "{sv}", "samples", "t", t->samples);
         if (r >= 0)
-                r = append_error_budget(a, m);
+                r = append_error_budget(t, m);
         return r < 0 ? r : sd_bus_message_close_container(m);
 }
 
 int unit_append_thresholds(const Unit *u, sd_bus_message *m) {
         int r = 0;
 
-        for (Threshold *a = threshold_next(u, NULL); a && r >= 0; a = threshold_next(u, a))
-                r = append_threshold(a, m);
+        for (Threshold *t = threshold_next(u, NULL); t && r >= 0; t = threshold_next(u, t))
+                r = append_threshold(t, m);
         return r;
 }
 
@@ -594,9 +595,8 @@ void unit_objects_set_subscribed(DBusUnits *o, bool subscribed) {
         }
 }
 
-/* Metrics, except in the overview, are annotated as not emitting signals: signals are sent to subscribers
- * only, and properties cached by other clients would be outdated. sd-bus does not send such properties by
- * itself. */
+/* sd_bus_emit_properties_changed() does not send properties that are annotated as not emitting the signal.
+ * Metrics outside of the overview are, as other clients than subscribers may not cache them. */
 static int emit_shown(DBusUnits *o, const char *path, size_t t, const bool changed[static PROPERTIES_MAX]) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
         int r;
@@ -705,7 +705,7 @@ int unit_objects_emit_crossed(DBusUnits *o, Unit *u, const ThresholdEvent *e) {
         return r < 0 ? r : sd_bus_send(o->bus, m, NULL);
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------------- */
+/* ---- object ------------------------------------------------------------------------------------------- */
 
 DBusUnits* unit_objects_free(DBusUnits *o) {
         if (!o)

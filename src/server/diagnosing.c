@@ -2,8 +2,8 @@
 
 #include "diagnosing.h"
 
-/* Names are searched for one user other than root at a time, which then gets none for this multiple of the
- * time that it took. */
+/* Multiple of the time of a search for names for which the user gets no names afterwards. Searches for users
+ * other than root are made one at a time. */
 #define NAMES_PAUSE 4U
 
 bool names_may_be_read(const TurnUser *user, uint64_t now) {
@@ -20,7 +20,7 @@ Diagnosing* diagnosing_free(Manager *m, Diagnosing *d) {
                 return NULL;
 
         sd_event_source_disable_unref(d->timer);
-        machine_reading_free(d->begin);
+        host_sample_free(d->begin);
         waits_query_free(d->query);
         resources_reading_done(&d->resources);
         threads_reading_done(&d->threads);
@@ -81,7 +81,7 @@ int diagnosing_conclude(const Diagnosing *d, Unit *u, const HostSample *end, uin
         if (r < 0)
                 return r;
         ret->by_history = !d->has_normal &&
-                unit_get_normal(u, d->begun_at, ret->evidence.now.rate, &ret->normal) >= 0;
+                unit_get_baseline(u, d->begun_at, ret->evidence.now.rate, &ret->normal) >= 0;
         if (ret->by_history) {
                 ret->evidence.usual = ret->normal.usual;
                 ret->evidence.busy = ret->normal.busy;

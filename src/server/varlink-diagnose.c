@@ -5,8 +5,8 @@
 #include "diagnosis-json.h"
 #include "varlink-connection.h"
 
-/* The longest interval that a client ends: the figures are those of the last 5 min at most, and a client
- * that never ends it holds one of DIAGNOSES_MAX, and the unit. */
+/* Time after which an interval that the client has not ended is dropped: it is one of DIAGNOSES_MAX, and
+ * holds the unit. Figures are those of its last 5 min at most. */
 #define INTERVAL_MAX_NSEC (600 * NSEC_PER_SEC)
 
 static void connection_drop_diagnosing(Connection *c) {
@@ -15,7 +15,7 @@ static void connection_drop_diagnosing(Connection *c) {
 
 /* ---- Diagnose ----------------------------------------------------------------------------------------- */
 
-/* The longest window within an interval whose end was the client's choice, at least INTERVAL_MIN_NSEC. */
+/* Returns the longest window within an interval of at least INTERVAL_MIN_NSEC. */
 static uint64_t interval_get_window(uint64_t interval) {
         if (interval >= 300 * NSEC_PER_SEC)
                 return 300 * NSEC_PER_SEC;
@@ -42,11 +42,11 @@ static int connection_reply_diagnosis(Connection *c, Unit *u, const HostSample *
         return sd_varlink_reply(c->link, v);
 }
 
-/* Ends the call with the error. */
+/* Replies with an error, and ends the call. */
 static void connection_fail_diagnosis(Connection *c, int error, const QosError *e) {
         if (e)
                 (void) vl_reply_error(c->link, error, e);
-        else /* without effect if an error was sent */
+        else /* without effect if an error was sent already */
                 (void) sd_varlink_error_errno(c->link, error);
         connection_forget_call(c);
         varlink_io_touch(c->io);
@@ -80,7 +80,7 @@ static int on_begun_expired(sd_event_source *source, uint64_t usec, void *userda
         return 0;
 }
 
-/* Replies to BeginDiagnosis(), and keeps what it has begun for the connection. */
+/* Replies to BeginDiagnosis(). The diagnosis is kept for Diagnose() on the same connection. */
 static int connection_keep_begun(Connection *c) {
         int r;
 
@@ -123,11 +123,11 @@ void connection_go_on_diagnosing(Connection *c) {
                 return;
         }
 
-        r = machine_reading_new(u, &d->resources, &d->threads, &sample);
+        r = host_sample_new(u, &d->resources, &d->threads, &sample);
         if (r >= 0 && !d->begin) {
                 d->begin = sample;
-                /* Not the time of this iteration of the loop: loading programs may have taken a second or
-                 * two since */
+                /* The time of the event loop's iteration may be a second or two ago, as programs were
+                 * loaded */
                 d->begun_at = now_nsec(CLOCK_MONOTONIC);
                 if (d->begins)
                         r = connection_keep_begun(c);
@@ -138,7 +138,7 @@ void connection_go_on_diagnosing(Connection *c) {
                 }
         } else if (r >= 0) {
                 r = connection_reply_diagnosis(c, u, sample);
-                machine_reading_free(sample);
+                host_sample_free(sample);
         }
         if (r < 0)
                 connection_fail_diagnosis(c, r, NULL);
@@ -159,7 +159,7 @@ static void on_diagnosis_attached(Manager *m, int error, const QosError *e, Unit
                 return;
         }
 
-        r = free_and_strdup(&c->unit, u->name); /* it may have been an alias */
+        r = free_and_strdup(&c->unit, u->name); /* may have been an alias */
         if (r < 0) {
                 connection_fail_diagnosis(c, r, NULL);
                 return;
@@ -199,7 +199,7 @@ static int connection_diagnose_attach(Connection *c) {
         return r;
 }
 
-/* The right to inspect a unit is not the right to have programs loaded for it. */
+/* Loading programs for the unit needs the right to attach it, in addition to the one to inspect it. */
 static int connection_diagnose(Connection *c) {
         const Unit *u = manager_get_unit(c->server->manager, c->unit, NULL);
 
@@ -210,7 +210,7 @@ static int connection_diagnose(Connection *c) {
         return connection_authorize(c, c->diagnosing->interactive);
 }
 
-/* One more may begin. 1: an error was sent. */
+/* Checks whether another diagnosis may begin. 1: an error was sent. */
 static int connection_check_limit(Connection *c) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         unsigned n = 0, own = 0;
@@ -234,7 +234,7 @@ static int connection_check_limit(Connection *c) {
         return r < 0 ? r : 1;
 }
 
-/* Takes the figures to compare with. 1: an error was sent. */
+/* Parses the baseline. 1: an error was sent. */
 static int diagnosing_set_normal(Diagnosing *d, sd_varlink *link, const Parameters *p) {
         const char *bad;
         int r;
@@ -282,7 +282,7 @@ static int connection_start_diagnosis(Connection *c, const Parameters *p, bool b
         return r;
 }
 
-/* Ends the interval that BeginDiagnosis() has begun. */
+/* Ends the interval of BeginDiagnosis(). */
 static int connection_end_interval(Connection *c, const Parameters *p) {
         const Unit *u = manager_get_unit(c->server->manager, p->unit, NULL);
         int r;
@@ -297,7 +297,7 @@ static int connection_end_interval(Connection *c, const Parameters *p) {
         c->drop = connection_drop_diagnosing;
         c->diagnosing->timer = sd_event_source_disable_unref(c->diagnosing->timer);
         c->unit = TAKE_PTR(c->diagnosing->unit);
-        /* In the past, unless the client was quick */
+        /* In the past, unless Diagnose() was called early */
         r = connection_await_interval(c, c->diagnosing->begun_at + INTERVAL_MIN_NSEC);
         if (r < 0)
                 connection_forget_call(c);
@@ -317,7 +317,7 @@ int vl_method_begin_diagnosis(sd_varlink *link, sd_json_variant *parameters, sd_
         Connection *c = ASSERT_PTR(userdata);
         int r;
 
-        /* A one-way call has no reply to wait for: another call could come before it ends */
+        /* A one-way call has no reply to wait for: a later call could precede its end */
         if (flags & SD_VARLINK_METHOD_ONEWAY)
                 return -EOPNOTSUPP;
         r = sd_varlink_dispatch(link, parameters, table, &p);
@@ -350,7 +350,7 @@ int vl_method_diagnose(sd_varlink *link, sd_json_variant *parameters, sd_varlink
         Connection *c = ASSERT_PTR(userdata);
         int r;
 
-        /* A one-way call has no reply to wait for: another call could come before it ends */
+        /* A one-way call has no reply to wait for: a later call could precede its end */
         if (flags & SD_VARLINK_METHOD_ONEWAY)
                 return -EOPNOTSUPP;
         r = sd_varlink_dispatch(link, parameters, table, &p);
@@ -363,8 +363,8 @@ int vl_method_diagnose(sd_varlink *link, sd_json_variant *parameters, sd_varlink
         r = parameters_check_window(c->server->manager, link, &p);
         if (r != 0)
                 return r;
-        if (p.window < INTERVAL_MIN_NSEC) /* also since the attach: there is no reading of the machine
-                                           * from then */
+        if (p.window < INTERVAL_MIN_NSEC) /* also 0, since the attach: of the machine there is no reading of
+                                           * that time */
                 return sd_varlink_error_invalid_parameter_name(link, "window");
 
         r = connection_check_limit(c);

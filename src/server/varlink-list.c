@@ -22,17 +22,17 @@ Listing* listing_free(Listing *l) {
         return NULL;
 }
 
-/* ---- Get, Mark, List, Histogram ----------------------------------------------------------------------- */
+/* ---- methods ----------------------------------------------------------------------- */
 
 static int unit_thresholds_to_json(const Connection *c, const Unit *u, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
         int r;
 
         r = sd_json_variant_new_array(&array, NULL, 0);
-        for (Threshold *a = threshold_next(u, NULL); a && r >= 0; a = threshold_next(u, a)) {
+        for (Threshold *t = threshold_next(u, NULL); t && r >= 0; t = threshold_next(u, t)) {
                 _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
 
-                r = threshold_to_json(a, connection_may_see_peers(c, a->unit), /* budgets= */ false, &v);
+                r = threshold_to_json(t, connection_may_see_peers(c, t->unit), /* budgets= */ false, &v);
                 if (r >= 0)
                         r = sd_json_variant_append_array(&array, v);
         }
@@ -43,7 +43,7 @@ static int unit_thresholds_to_json(const Connection *c, const Unit *u, sd_json_v
         return 0;
 }
 
-/* Adds one unit to the list. */
+/* Writes the fields of one unit. */
 static int unit_write_list_entry(Unit *u, const Connection *c, uint64_t window, JsonWriter *w) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *thresholds = NULL;
         const Unit *outer = unit_find_ancestor(u);
@@ -101,7 +101,7 @@ static int unit_to_list_text(Unit *u, const Connection *c, uint64_t window, char
         return r < 0 ? r : json_writer_finish_text(&w, ret);
 }
 
-/* Sends a reply that is followed by more. */
+/* Sends a reply that further ones follow. */
 int connection_send_text(Connection *c, const char *parameters) {
         _cleanup_free_ char *message = NULL;
         VarlinkText *text;
@@ -119,14 +119,14 @@ int connection_send_text(Connection *c, const char *parameters) {
         return r;
 }
 
-/* The last reply is sent by the library, which then ends the call. */
+/* Sends the last reply by the library, for which the call ends with it. */
 static int connection_end_listing(Connection *c) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         Listing *l = c->listing;
         int r;
 
         if (l->last) {
-                /* Further units were expected, but are detached by now, or cannot be serialized */
+                /* Units that were to follow are detached by now, or cannot be serialized */
                 r = sd_json_parse(l->last, 0, &v, NULL, NULL);
                 if (r < 0)
                         return r;
@@ -143,7 +143,7 @@ static bool manager_has_units_from(const Manager *m, unsigned slot) {
         return false;
 }
 
-/* Lists units for the time of a turn, and the others at the next turns, after the client has read these. */
+/* Lists units for the time of a turn. The next turn follows when the client has read these. */
 static int connection_go_on_listing_units(Connection *c) {
         Manager *m = c->server->manager;
         uint64_t begin = now_nsec(CLOCK_MONOTONIC);
@@ -204,7 +204,7 @@ static int connection_send_totals(Connection *c, Unit *u) {
         return connection_send_text(c, text);
 }
 
-/* Programs that units need. */
+/* The BPF programs that attached units need. */
 static int programs_to_json(Manager *m, sd_json_variant **ret) {
         _cleanup_probes_info_ ProbesInfo info = {};
         _cleanup_json_writer_ JsonWriter w;
@@ -231,7 +231,8 @@ static int programs_to_json(Manager *m, sd_json_variant **ret) {
         return json_writer_finish_variant(&w, ret);
 }
 
-/* The last reply has the number of units, without which the export is incomplete. all: no unit was named */
+/* Sends the last reply with the number of units, by which clients recognize a complete export. all: the
+ * export is not of a single unit. */
 static int connection_end_export(Connection *c, bool all) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *end = NULL;
         int r = 0;
@@ -267,25 +268,25 @@ static int connection_go_on_export(Connection *c) {
         return connection_end_export(c, /* all= */ true);
 }
 
-static int threshold_to_text(const Connection *c, const Threshold *a, bool reply, char **ret) {
+static int threshold_to_text(const Connection *c, const Threshold *t, bool reply, char **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *whole = NULL;
         int r;
 
-        r = threshold_to_json(a, connection_may_see_peers(c, a->unit), /* budgets= */ reply, &v);
+        r = threshold_to_json(t, connection_may_see_peers(c, t->unit), /* budgets= */ reply, &v);
         if (r >= 0 && reply)
                 r = sd_json_buildo(&whole, SD_JSON_BUILD_PAIR_VARIANT("threshold", v));
         return r < 0 ? r : sd_json_variant_format(reply ? whole : v, 0, ret);
 }
 
-/* The thresholds of one unit, up to THRESHOLDS_PER_UNIT_MAX. */
+/* Sends the thresholds of one unit, or adds them to the first reply of Monitor(). */
 static int connection_list_thresholds(Connection *c, const Unit *u) {
         Listing *l = c->listing;
         int r;
 
-        for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a)) {
+        for (Threshold *t = threshold_next(u, NULL); t; t = threshold_next(u, t)) {
                 _cleanup_free_ char *text = NULL;
 
-                r = threshold_to_text(c, a, l->type == LISTING_THRESHOLDS, &text);
+                r = threshold_to_text(c, t, l->type == LISTING_THRESHOLDS, &text);
                 if (r < 0)
                         return r;
                 if (l->type == LISTING_MONITOR) {
@@ -313,7 +314,7 @@ static int connection_list_thresholds(Connection *c, const Unit *u) {
         return 0;
 }
 
-/* As units: the thresholds of as many units as fit into a turn. */
+/* Continues a listing for the time of a turn. */
 int connection_go_on_listing(Connection *c) {
         Manager *m = c->server->manager;
         uint64_t begin = now_nsec(CLOCK_MONOTONIC);

@@ -9,7 +9,7 @@
 
 #define POLKIT_ACTION_CONFIGURE "org.qosd1.configure"
 
-/* Interval of the check for subscribers that do not read, while there are some. */
+/* Interval in which subscribers with unread events are checked, while there are any. */
 #define MONITORS_USEC (100 * USEC_PER_MSEC)
 
 Monitor* monitor_free(Monitor *m) {
@@ -34,18 +34,18 @@ static int connection_set_threshold(Connection *c) {
         };
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         _cleanup_free_ char *whole = NULL;
-        Threshold *a;
+        Threshold *t;
         int r;
 
-        r = threshold_set(c->server->manager, &request, &a, &e);
+        r = threshold_set(c->server->manager, &request, &t, &e);
         connection_forget_call(c);
         if (r < 0)
                 return vl_reply_error(c->link, r, &e);
-        r = threshold_rule_format(&a->rule, /* named= */ true, &whole);
+        r = threshold_rule_format(&t->rule, /* named= */ true, &whole);
         if (r < 0)
                 return r;
         return sd_varlink_replybo(c->link,
-                                  SD_JSON_BUILD_PAIR_STRING("unit", a->unit->name),
+                                  SD_JSON_BUILD_PAIR_STRING("unit", t->unit->name),
                                   SD_JSON_BUILD_PAIR_STRING("threshold", whole));
 }
 
@@ -135,7 +135,7 @@ static int connection_send_event(const ThresholdEvent *e, void *userdata) {
         return 0;
 }
 
-/* A client that does not read receives the error when it does; nothing else is queued for it. */
+/* Ends the subscription with an error, which the client receives when it reads again. */
 static void connection_end_monitor(Connection *c) {
         uint64_t seq = c->monitor->seq;
 
@@ -185,7 +185,7 @@ int varlink_server_resume_monitors(sd_event_source *source, uint64_t usec, void 
         return 0;
 }
 
-/* Does not end connections. */
+/* Does not free connections. */
 void varlink_server_on_threshold_event(Unit *u, const ThresholdEvent *e, void *userdata) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC) / NSEC_PER_USEC, round = now;
         VarlinkServer *v = ASSERT_PTR(userdata);
@@ -198,8 +198,8 @@ void varlink_server_on_threshold_event(Unit *u, const ThresholdEvent *e, void *u
                         c->monitor->seq = e->seq;
                         continue;
                 }
-                /* Once per round: all units may cross their thresholds at once, and clients cannot read in
-                 * between */
+                /* Checked once per round, as clients cannot read while all units cross their thresholds at
+                 * once */
                 if (c->monitor->round != round && connection_is_slow(c)) {
                         c->monitor->unread_since = now;
                         monitors_arm(v, now);
@@ -211,7 +211,7 @@ void varlink_server_on_threshold_event(Unit *u, const ThresholdEvent *e, void *u
         }
 }
 
-/* The first reply of Monitor(): the thresholds that were listed. */
+/* Formats the first reply of Monitor(), with the listed thresholds. */
 static int listing_format_states(const Listing *l, char **ret) {
         _cleanup_free_ char *missed = NULL;
         char *reply;
@@ -227,7 +227,7 @@ static int listing_format_states(const Listing *l, char **ret) {
         return 0;
 }
 
-/* Sent if the client expects no more replies. */
+/* Sends the only reply of Monitor() without "more". */
 static int connection_end_states(Connection *c) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         _cleanup_free_ char *reply = NULL;
@@ -240,7 +240,7 @@ static int connection_end_states(Connection *c) {
         return r < 0 ? r : sd_varlink_reply(c->link, v);
 }
 
-/* Events since the listing began are sent after it. */
+/* Sends the first reply of Monitor(), and the events since the listing began. */
 static int connection_begin_monitor(Connection *c) {
         _cleanup_free_ char *reply = NULL;
         Listing *l = c->listing;
@@ -284,7 +284,7 @@ int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_varlink_
         r = sd_varlink_dispatch(link, parameters, table, &p);
         if (r != 0)
                 return r;
-        /* Events since then may be many */
+        /* Events since then need several replies */
         if (!more && p.since != ABSENT)
                 return sd_varlink_error(link, SD_VARLINK_ERROR_EXPECTED_MORE, NULL);
         r = connection_resolve_units(m, link, p.names, &units);
@@ -325,15 +325,15 @@ int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_varlink_
         return r;
 }
 
-static void on_condition(const Threshold *a, const QosError *e, void *userdata) {
+static void on_condition(const Threshold *t, const QosError *e, void *userdata) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *value = NULL;
         Connection *c = ASSERT_PTR(userdata);
 
         if (e)
                 (void) vl_reply_error(c->link, -ENXIO, e);
-        else if (threshold_value_to_json(a->rule.metric, a->value, &value) >= 0)
+        else if (threshold_value_to_json(t->rule.metric, t->value, &value) >= 0)
                 (void) sd_varlink_replybo(c->link,
-                                          SD_JSON_BUILD_PAIR_STRING("unit", a->unit->name),
+                                          SD_JSON_BUILD_PAIR_STRING("unit", t->unit->name),
                                           SD_JSON_BUILD_PAIR_VARIANT("value", value));
         varlink_io_touch(c->io);
 }
@@ -360,7 +360,7 @@ int vl_method_wait(sd_varlink *link, sd_json_variant *parameters, sd_varlink_met
         r = sd_varlink_dispatch(link, parameters, table, &p);
         if (r != 0)
                 return r;
-        /* The unit's peers and paths are not for all users */
+        /* Not all users may see peers and paths of the unit */
         u = manager_get_unit(c->server->manager, p.unit, NULL);
         if (u && threshold_rule_parse_condition(p.threshold, c->server->manager->config.default_window_nsec,
                                                 &rule, NULL) >= 0 &&

@@ -442,9 +442,9 @@ def as_long_as_who_asked():
                      lease=True)["unit"], s.name, "unit")
         # The rate without requests is 0, not absent
         wait_for("it is below its limit", lambda: states(s) == {"mine": "ok"})
-        equal(varlink_error("ClearThreshold", unit=s.name, name="mine"), "ThresholdExists", "somebody else's")
+        equal(varlink_error("ClearThreshold", unit=s.name, name="mine"), "ThresholdExists", "a lease of another client")
         equal(varlink_error("SetThreshold", unit=s.name, threshold="mine: requests.server.rate > 5"), "ThresholdExists",
-              "somebody else's")
+              "a lease of another client")
         with Varlink() as other:
             try:
                 other.call("ClearThreshold", unit=s.name, name="mine", lease=True)

@@ -14,8 +14,8 @@
 #include "unit-internal.h"
 #include "unit-table.h"
 
-/* Pending attaches: each takes memory, and PID 1 replies within milliseconds, and a unit with many control
- * groups takes a second. */
+/* Limit of pending attaches, as each takes memory. PID 1 replies within milliseconds, and a unit with many
+ * control groups takes a second. */
 #define OPERATIONS_MAX 1024U
 
 struct AttachOperation {
@@ -29,7 +29,8 @@ struct AttachOperation {
         AttachRequest request;          /* strings point to the above */
         QosErrorCode suggest_code;
         char *suggest_message;
-        Unit *unit;                     /* attached, its control groups are being assigned; or NULL */
+        Unit *unit;                     /* the attached unit, while its control groups are being assigned;
+                                         * NULL: not attached yet */
 
         manager_attach_handler_t handler;
         void *userdata;
@@ -67,8 +68,8 @@ static void attach_operation_finish(AttachOperation *o, int error, const QosErro
         handler(m, error, e, u, userdata);
 }
 
-/* The unit is attached: finishes once the programs are loaded, and its control groups are assigned. Returns
- * whether it has finished. */
+/* To be called when the unit is attached: finishes once programs are loaded and control groups are assigned.
+ * Returns whether it has finished. */
 static bool attach_operation_attached(AttachOperation *o, Unit *u) {
         if (o->manager->programs.start || unit_is_claiming(u)) {
                 o->unit = u;
@@ -78,7 +79,7 @@ static bool attach_operation_attached(AttachOperation *o, Unit *u) {
         return true;
 }
 
-/* The control groups of the unit are assigned; or it is about to be detached. */
+/* To be called when the control groups of the unit are assigned, or it is about to be detached. */
 static void attach_operations_end(Unit *u, bool detached) {
         AttachOperation *next;
 
@@ -97,7 +98,7 @@ static void attach_operations_end(Unit *u, bool detached) {
         }
 }
 
-/* On error, the message has no suggestions. */
+/* error is ignored: the message has no suggestions then. */
 static void on_suggestions(int error, const char *names, void *userdata) {
         AttachOperation *o = ASSERT_PTR(userdata);
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
@@ -112,7 +113,8 @@ static void on_suggestions(int error, const char *names, void *userdata) {
         attach_operation_finish(o, r, &e, NULL);
 }
 
-/* The unit has no control group: suggest those that it stands for. pattern as in systemctl. */
+/* Finishes with an error that suggests active instances: the name is that of a template, or of a service
+ * without processes. */
 static void attach_operation_suggest(AttachOperation *o, QosErrorCode code, const char *message) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         _cleanup_free_ char *stem = NULL, *pattern = NULL;
@@ -169,7 +171,7 @@ static void on_unit_resolved(int error, const char *message, const UnitInfo *inf
 
         if (endswith(info->id, ".socket") && !info->accept && info->triggers) {
                 r = qos_error_set(&e, QOS_ERROR_NO_CONTROL_GROUP, info->id,
-                                  "'%s' starts '%s', which serves its requests, attach that", info->id,
+                                  "'%s' activates '%s', attach that unit instead", info->id,
                                   info->triggers);
                 attach_operation_finish(o, r, &e, NULL);
                 return;
@@ -292,7 +294,7 @@ int manager_attach(Manager *m, const AttachRequest *request, manager_attach_hand
                 if (ret_operation)
                         *ret_operation = o;
                 attach_operation_suggest(o, QOS_ERROR_NO_SUCH_UNIT,
-                                         "a template is not a unit, name an instance of it");
+                                         "a template has no processes, expected an instance of it");
                 return 0;
         }
 

@@ -23,7 +23,7 @@ static void hold_release(Hold *h) {
                 manager_keep_programs(m);
         hold_free(h);
         if (!u->holds) {
-                /* Before detaching: after a crash in between, the next run completes it */
+                /* Saved before detaching: after a crash in between, the next run detaches the unit */
                 manager_emit_state_changed(m);
                 unit_detach(u);
                 manager_emit_unit_detached(m);
@@ -43,7 +43,6 @@ static int on_hold_expired(sd_event_source *source, uint64_t usec, void *userdat
         return 0;
 }
 
-/* Takes a hold, or renews the existing one. */
 int unit_hold(Unit *u, const AttachRequest *request, uint64_t expires) {
         _cleanup_free_ char *owner = NULL;
         _cleanup_free_ Hold *new = NULL;
@@ -69,7 +68,7 @@ int unit_hold(Unit *u, const AttachRequest *request, uint64_t expires) {
                         return r;
         }
 
-        /* Nothing fails from here on */
+        /* No failure from here on */
         if (new) {
                 h->unit = u;
                 h->type = request->type;
@@ -115,7 +114,7 @@ static Unit* unit_find_attached(Manager *m, const UnitInfo *info) {
         return moved;
 }
 
-/* Checks the limits of a user. u: NULL if the unit is not attached; retained: its retained map, or NULL. */
+/* Checks the limits of a user. u: NULL if the unit is not attached; retained: its retained unit, or NULL. */
 static int attach_check_user(Manager *m, const AttachRequest *request, Unit *u, const Unit *retained,
                              QosError *e) {
         char limit[16];
@@ -140,7 +139,7 @@ static int attach_check_user(Manager *m, const AttachRequest *request, Unit *u, 
         return 0;
 }
 
-/* Creates a unit in a free slot, or in that of its retained map, if the limit permits. */
+/* Creates a unit in a free slot, or in that of its retained unit, if the limits permit. */
 static int attach_new_unit(Manager *m, const AttachRequest *request, const UnitInfo *info,
                            const Unit *retained, Unit **ret, QosError *e) {
         unsigned max = request->uid == 0 ? m->config.units_max : limit_for_unprivileged(m->config.units_max),
@@ -194,8 +193,8 @@ int manager_attach_unit(Manager *m, const AttachRequest *request, const UnitInfo
 
                 (void) snprintf(limit, sizeof(limit), "%u", EXCLUDES_MAX);
                 return qos_error_set(e, QOS_ERROR_TOO_MANY_EXCLUDES, limit,
-                                     "together with what others leave out of the figures of '%s' it would "
-                                     "be more than %s things", info->id, limit);
+                                     "'%s' would have more than %s exclusions, of all its holds together",
+                                     info->id, limit);
         }
 
         if (request->type == HOLD_ADMINISTRATOR && request->duration_usec != USEC_INFINITY) {
@@ -221,10 +220,10 @@ int manager_attach_unit(Manager *m, const AttachRequest *request, const UnitInfo
                 return r;
         }
 
-        /* The first requests of units attached by unit files or the configuration are to be counted, hence
-         * programs are loaded at once, unless a client's attach is loading them: that is not waited for.
-         * Clients get their reply later, and may attach as often as they like, hence others are served
-         * meanwhile */
+        /* For unit files and the configuration, programs are loaded synchronously, so that the first
+         * requests are counted, unless they are already being loaded for a client. Clients get their reply
+         * later, and may attach repeatedly: programs are loaded in the background, so that other clients are
+         * served meanwhile */
         if (request->type == HOLD_FILE || request->type == HOLD_CONFIGURATION)
                 manager_start_probe(m);
         else

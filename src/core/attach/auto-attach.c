@@ -17,19 +17,20 @@
 #include "unit-name.h"
 #include "xqos-loader.h"
 
-/* A unit that begins to listen is found after so much time at the latest. To read 50 sockets takes 50 us. */
+/* Interval of checks for listening sockets. Reading 50 sockets takes 50 us. */
 #define CHECK_USEC (5 * USEC_PER_SEC)
 
-/* Control groups with listening sockets: more than there can be units, as a unit may have several. */
+/* Limit of control groups with listening sockets. More than the limit of units, as a unit may have
+ * several. */
 #define LISTENERS_MAX 1024U
 
-/* Units that are queried, or being attached, at a time: PID 1 serves others, too. */
+/* Limit of units that are queried or attached at the same time, as PID 1 serves other clients as well. */
 #define AUTO_QUERIES_MAX 32U
 
-/* Units that do not run, and are queried by a check. */
+/* Limit of inactive units that are queried per check. */
 #define STOPPED_QUERIES_MAX 4U
 
-/* Limit of the time of one turn, in which the names of control groups are looked up. */
+/* Limit of the time of one turn of looking up the names of control groups. */
 #define LOOKUP_TURN_NSEC NSEC_PER_MSEC
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
@@ -38,8 +39,8 @@ typedef enum ListenerState {
         LISTENER_UNNAMED,
         LISTENER_NAMED,
         LISTENER_QUERIED,
-        LISTENER_FAILED,                /* is queried again with the next check */
-        LISTENER_NO_UNIT,               /* its control group was not found, or belongs to no unit */
+        LISTENER_FAILED,                /* to be queried again by the next check */
+        LISTENER_NO_UNIT,               /* the control group was not found, or belongs to no unit */
 } ListenerState;
 
 /* A control group with listening sockets. */
@@ -47,15 +48,15 @@ typedef struct Listener {
         uint64_t group;
         bool seen;                      /* by the current check */
         ListenerState state;
-        char *unit;                     /* that the group is named after */
+        char *unit;                     /* name of the unit that the group belongs to */
         struct Listener *next;
 } Listener;
 
-/* Of a unit, to attach it or to learn whether it exists. */
+/* Query of a unit, to attach it, or to find out whether it exists. */
 typedef struct Query {
         AutoAttach *auto_attach;
         char *unit;
-        bool exists;                    /* the query is only whether it does */
+        bool exists;                    /* only find out whether it exists */
         ServiceManagerCall *call;
         AttachOperation *operation;
         struct Query *next;
@@ -67,13 +68,13 @@ struct AutoAttach {
         ListeningGroups *groups;
         sd_event_source *timer;         /* NULL: off */
         Turn turn;
-        GroupWalk *walk;                /* looks names up; or NULL */
+        GroupWalk *walk;                /* lookup of names in progress; NULL: none */
         Listener *listeners;
         unsigned n_listeners;
         Query *queries;
         unsigned n_queries;
-        unsigned next_slot;             /* of the unit that is queried next whether it exists */
-        bool said_full, said_many, said_plan;
+        unsigned next_slot;             /* slot of the unit to be checked for existence next */
+        bool logged_full, logged_many, logged_plan;
 };
 
 /* ---- queries ------------------------------------------------------------------------------------------ */
@@ -124,8 +125,8 @@ static void on_attached(Manager *m, int error, const QosError *e, Unit *u, void 
         query_end(q);
 }
 
-/* Requests through a socket unit are those of the service that it starts, unless it starts one for each
- * connection. Returns NULL if the unit is not to be attached. */
+/* Returns the unit to attach for a listening unit: a socket unit's service, except for Accept=yes. NULL:
+ * none. */
 static const char* info_get_server(const UnitInfo *info, char buffer[static UNIT_NAME_MAX + 1]) {
         _cleanup_(xqos_section_done) XqosSection section = {};
         size_t l;
@@ -174,7 +175,8 @@ static void on_loaded(int error, const char *message, const UnitInfo *info, void
                 return;
         }
         if (!streq(server, info->id)) {
-                /* In place of its socket from now on. It may have Observe=no, too */
+                /* The service replaces its socket from now on, and is queried as well, as it may have
+                 * Observe=no */
                 for (Listener *l = a->listeners; l; l = l->next)
                         if (streq_ptr(l->unit, q->unit) && free_and_strdup(&l->unit, server) < 0)
                                 (void) log_oom();
@@ -227,7 +229,7 @@ static bool unit_listens(const AutoAttach *a, const Unit *u) {
         return false;
 }
 
-/* One that does not run and does not listen may have been removed. */
+/* Checks whether inactive units that do not listen still exist. */
 static void auto_attach_query_stopped(AutoAttach *a) {
         unsigned n = 0;
 
@@ -242,18 +244,18 @@ static void auto_attach_query_stopped(AutoAttach *a) {
         }
 }
 
-/* What is attached, and what that takes at least. */
-static void auto_attach_say_plan(AutoAttach *a) {
+/* Logs once how many units are attached, and how much memory that takes at least. */
+static void auto_attach_log_plan(AutoAttach *a) {
         ProbesInfo info;
         unsigned n = 0;
 
-        if (a->said_plan)
+        if (a->logged_plan)
                 return;
         FOREACH_UNIT(u, a->manager)
                 n += !!unit_find_hold(u, HOLD_CONFIGURATION, NULL, 0);
         if (n == 0 || probe_get_info(a->manager->probe, &info) < 0)
                 return;
-        a->said_plan = true;
+        a->logged_plan = true;
         log_info("%u unit%s that listen%s %s attached by Observe=auto in '%s': at least %.1fM of memory, "
                  "and %.1fK for each open connection.", n, n == 1 ? "" : "s", n == 1 ? "s" : "",
                  n == 1 ? "is" : "are", a->manager->config.observe_file,
@@ -261,7 +263,7 @@ static void auto_attach_say_plan(AutoAttach *a) {
                  (double) info.memory_per_socket / (1 << 10));
 }
 
-/* Queries units that were found, as many at a time as are allowed. */
+/* Queries units that were found, up to the limit of concurrent queries. */
 static void auto_attach_continue(AutoAttach *a) {
         Manager *m = a->manager;
         unsigned max = limit_for_unprivileged(m->config.units_max);
@@ -283,12 +285,12 @@ static void auto_attach_continue(AutoAttach *a) {
         if (a->n_queries > 0)
                 return;
 
-        if (beyond && !a->said_full)
+        if (beyond && !a->logged_full)
                 log_warning("%u units are attached, and Observe=auto leaves the last quarter of UnitsMax=%u "
                             "to others: '%s' and others that listen are not attached.", m->units.n,
                             m->config.units_max, beyond->unit);
-        a->said_full = beyond;
-        auto_attach_say_plan(a);
+        a->logged_full = beyond;
+        auto_attach_log_plan(a);
 }
 
 /* ---- control groups ----------------------------------------------------------------------------------- */
@@ -322,10 +324,10 @@ static void on_group(uint64_t id, void *userdata) {
                         return;
                 }
         if (a->n_listeners >= LISTENERS_MAX) {
-                if (!a->said_many)
+                if (!a->logged_many)
                         log_warning("TCP sockets listen in more than %u control groups, Observe=auto leaves "
                                     "out the others.", LISTENERS_MAX);
-                a->said_many = true;
+                a->logged_many = true;
                 return;
         }
         l = new0(Listener, 1);
@@ -338,7 +340,7 @@ static void on_group(uint64_t id, void *userdata) {
         a->n_listeners++;
 }
 
-/* Of the group that was visited last. */
+/* Sets the unit of a control group from the path of its directory. */
 static void listener_set_name(Listener *l, int fd) {
         char link[64], path[QOS_PATH_SIZE + sizeof(CGROUP_ROOT)];
         ssize_t n;
@@ -348,13 +350,13 @@ static void listener_set_name(Listener *l, int fd) {
         if (n < (ssize_t) strlen(CGROUP_ROOT))
                 return;
         path[n] = 0;
-        /* A socket opened by the service manager does not identify the service */
+        /* Sockets opened by the service manager itself do not identify a service */
         if (control_group_get_top_unit(path + strlen(CGROUP_ROOT), &l->unit) > 0 &&
             !streq(l->unit, "init.scope"))
                 l->state = LISTENER_NAMED;
 }
 
-/* Goes on for the time of a turn. Returns whether all groups were visited. */
+/* Continues for one turn. Returns whether all groups were visited. */
 static bool auto_attach_look_up(AutoAttach *a) {
         uint64_t end = now_nsec(CLOCK_MONOTONIC) + LOOKUP_TURN_NSEC;
         struct stat st;
@@ -399,7 +401,7 @@ static void on_groups_end(int error, void *userdata) {
         }
         auto_attach_forget(a, /* seen= */ false);
         if (a->n_listeners < LISTENERS_MAX)
-                a->said_many = false;
+                a->logged_many = false;
         for (const Listener *l = a->listeners; l; l = l->next)
                 unnamed = unnamed || l->state == LISTENER_UNNAMED;
         auto_attach_query_stopped(a);
@@ -422,7 +424,7 @@ static int on_check(sd_event_source *source, uint64_t usec, void *userdata) {
                 if (l->state == LISTENER_FAILED)
                         l->state = LISTENER_NAMED;
         }
-        /* Names are looked up in one pass for all that was found */
+        /* Not during a lookup, which is one pass for all groups that were found before */
         r = a->walk ? 0 : listening_groups_read(a->groups);
         if (r < 0)
                 (void) log_debug_errno(r, "Failed to find listening sockets: %m");
@@ -438,7 +440,7 @@ static void auto_attach_stop(AutoAttach *a) {
         while (a->queries)
                 query_free(a->queries);
         auto_attach_forget(a, /* seen= */ true);
-        a->said_full = a->said_many = a->said_plan = false;
+        a->logged_full = a->logged_many = a->logged_plan = false;
 }
 
 static int auto_attach_start(AutoAttach *a) {
@@ -460,7 +462,7 @@ static int auto_attach_start(AutoAttach *a) {
         return 0;
 }
 
-/* Unit files may have changed. */
+/* Queries all units again, as Observe= may have changed. */
 static void on_units_reloaded(Manager *m, void *userdata) {
         AutoAttach *a = ASSERT_PTR(userdata);
 

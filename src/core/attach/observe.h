@@ -14,19 +14,19 @@ typedef struct ProbeStart ProbeStart;
 
 /* Loads programs, and keeps them loaded for a while after their last use. */
 typedef struct ProgramKeeper {
-        ProbeStart *start;              /* they are being loaded; NULL: no */
-        uint64_t keep_until;            /* CLOCK_MONOTONIC us; 0: no time */
-        sd_event_source *timer;         /* for that time */
+        ProbeStart *start;              /* loading in progress; NULL: none */
+        uint64_t keep_until;            /* CLOCK_MONOTONIC us until which unused programs stay loaded */
+        sd_event_source *timer;         /* end of that time */
 } ProgramKeeper;
 
 void unit_claim_cgroups(Unit *u);
-/* The rest of it was done in turns. */
+/* To be called when the control groups of the unit have been assigned in turns. */
 void unit_complete_claim(Unit *u);
 void manager_update_probes(Manager *m, Unit *started);
 void unit_start(Unit *u);
-/* Loads the programs, if that was not done, and starts all units. */
+/* Loads the programs and starts all units, unless that was done, or is in progress. */
 void manager_start_probe(Manager *m);
-/* As above, beside the event loop: units are started later. */
+/* As manager_start_probe(), in the background: units are started later. */
 void manager_begin_start_probe(Manager *m);
 void manager_keep_programs(Manager *m);
 void unit_stop(Unit *u);

@@ -24,7 +24,7 @@
 #include "unit-table.h"
 #include "window.h"
 
-/* In the format of exclude_list_add(). */
+/* Array of strings as parsed by exclude_list_add(). */
 static int excludes_to_json(const ExcludeList *l, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
         int r;
@@ -144,7 +144,7 @@ static int state_write(Manager *m) {
                 _cleanup_(sd_json_variant_unrefp) sd_json_variant *unit = NULL;
                 Unit *u;
 
-                /* Retained units have no holds */
+                /* Includes retained units, which have no holds */
                 if (!m->units.slots[i] && !m->hierarchy.retained[i])
                         continue;
                 u = m->units.slots[i] ?: m->hierarchy.retained[i];
@@ -230,7 +230,7 @@ static int hold_restore(Unit *u, HoldType type, bool own, sd_json_variant *v) {
                 return r;
         request = (AttachRequest) {
                 .type = type,
-                /* all probes may be unknown to this version */
+                /* this version may know none of the probes */
                 .probes = (hold.probes & _PROBE_ALL) ?: PROBE_REQUESTS,
                 .uid = hold.uid,
                 .owner_uid = own ? hold.uid : 0,
@@ -242,12 +242,12 @@ static int hold_restore(Unit *u, HoldType type, bool own, sd_json_variant *v) {
                                                 sd_json_variant_by_index(hold.exclude, i))));
         r = unit_hold(u, &request, hold.expires);
         if (r >= 0 && type == HOLD_FILE)
-                /* until the first scan of unit files has ended */
+                /* until the first scan of unit files is complete */
                 unit_find_hold(u, HOLD_FILE, NULL, 0)->named = true;
         return r;
 }
 
-static void hold_restore_or_complain(Unit *u, HoldType type, bool own, sd_json_variant *v) {
+static void hold_restore_or_warn(Unit *u, HoldType type, bool own, sd_json_variant *v) {
         int r = hold_restore(u, type, own, v);
 
         if (r < 0)
@@ -260,7 +260,7 @@ static void unit_restore_contention(Unit *u, const SavedUnit *saved) {
         int r;
 
         if (saved->contention_since == 0) {
-                /* Created right before a crash, and not recorded */
+                /* Created right before a crash, and not saved */
                 probe_remove_contention(u->manager->probe, u->index);
                 return;
         }
@@ -284,7 +284,7 @@ static void unit_restore_contention(Unit *u, const SavedUnit *saved) {
         }
 }
 
-/* Adopts the map of the previous run of a unit that is held; if it is missing, a new one is created. */
+/* Adopts the map of the previous run, for a unit with holds; if it is missing, a new one is created. */
 static void unit_restore_map(Unit *u, const SavedUnit *saved) {
         Manager *m = u->manager;
         int r;
@@ -315,27 +315,28 @@ static void unit_restore_map(Unit *u, const SavedUnit *saved) {
         manager_begin_history(m);
 }
 
-/* Values were validated before they were written: protects against modified or corrupt files. */
-static const char* saved_unit_complain(const Manager *m, const SavedUnit *saved, bool held) {
+/* Returns why an entry is invalid, or NULL. Values were validated before they were written: this protects
+ * against modified or corrupt files. */
+static const char* saved_unit_find_fault(const Manager *m, const SavedUnit *saved, bool held) {
         _cleanup_free_ char *name = NULL;
 
         if (unit_name_complete(saved->name, &name, NULL) < 0 || !streq(name, saved->name))
-                return "its name is none of a unit";
+                return "not a unit name";
         if (saved->control_group[0] != '/' ||
             (saved->control_group[1] != 0 && control_group_path_check(saved->control_group) < 0) ||
             strlen(saved->control_group) >= QOS_PATH_SIZE)
-                return "its control group is no path of one";
+                return "invalid control group";
         if (saved->instances &&
             (saved->instances[0] != '/' || control_group_path_check(saved->instances) < 0 ||
              strlen(saved->instances) >= QOS_PATH_SIZE))
-                return "the control groups of its instances have no such path";
+                return "invalid control groups of instances";
         if (saved->slot >= UNITS_MAX_LIMIT)
-                return "there is no such slot";
+                return "invalid slot";
         if (m->units.slots[saved->slot])
-                return "its slot is that of another entry";
+                return "duplicate slot";
         FOREACH_UNIT(u, m)
                 if (held && u->holds && streq(u->name, saved->name))
-                        return "the unit is in another entry already";
+                        return "duplicate unit";
         return NULL;
 }
 
@@ -398,7 +399,7 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
         if (!m->config.observe_auto)
                 saved.configured = NULL;
         held = saved.hold || saved.file || saved.configured || saved.own;
-        *ret_reason = saved_unit_complain(m, &saved, held);
+        *ret_reason = saved_unit_find_fault(m, &saved, held);
         if (*ret_reason)
                 return -EBADMSG;
         if (!held && !adopted)
@@ -414,7 +415,7 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
                 return r;
 
         if (!held) {
-                /* Has leases only, which ended with the previous run, or is retained: see
+                /* Had only leases, which ended with the previous run, or is retained: see
                  * manager_restore_state() */
                 r = probe_adopt_unit(m->probe, saved.slot, saved.generation, &u->view);
                 if (r < 0)
@@ -430,13 +431,13 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
         }
 
         if (saved.hold)
-                hold_restore_or_complain(u, HOLD_ADMINISTRATOR, /* own= */ false, saved.hold);
+                hold_restore_or_warn(u, HOLD_ADMINISTRATOR, /* own= */ false, saved.hold);
         if (saved.file)
-                hold_restore_or_complain(u, HOLD_FILE, /* own= */ false, saved.file);
+                hold_restore_or_warn(u, HOLD_FILE, /* own= */ false, saved.file);
         if (saved.configured)
-                hold_restore_or_complain(u, HOLD_CONFIGURATION, /* own= */ false, saved.configured);
+                hold_restore_or_warn(u, HOLD_CONFIGURATION, /* own= */ false, saved.configured);
         for (size_t i = 0; saved.own && i < sd_json_variant_elements(saved.own); i++)
-                hold_restore_or_complain(u, HOLD_ADMINISTRATOR, /* own= */ true,
+                hold_restore_or_warn(u, HOLD_ADMINISTRATOR, /* own= */ true,
                                          sd_json_variant_by_index(saved.own, i));
 
         unit_load_history(u, saved.generation);
@@ -445,7 +446,7 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
 
         threshold_monitor_from_json(u, saved.thresholds, /* totals= */ u->view);
 
-        /* Without holds it is detached later on */
+        /* Units without holds are detached by manager_restore_state() */
         if (u->holds && u->name[0] != '/')
                 (void) service_manager_watch(m->service_manager, u->name);
         return 0;
@@ -471,7 +472,6 @@ static int state_read(const char *path, sd_json_variant **ret) {
         return sd_json_parse_file(f, path, 0, ret, NULL, NULL);
 }
 
-/* Restores the state of the previous run. */
 void manager_restore_state(Manager *m) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         sd_json_variant *units, *generation, *crossings, *crossings_begin, *contention_generation;
@@ -496,8 +496,8 @@ void manager_restore_state(Manager *m) {
         }
         generation = sd_json_variant_by_key(v, "generation");
         contention_generation = sd_json_variant_by_key(v, "contentionGeneration");
-        /* Skip generations that may be in use by groups and sockets, but were not saved before a crash: at
-         * most one per slot */
+        /* Skip generations that groups and sockets may have, but that were not saved before a crash: at most
+         * one per slot */
         if (sd_json_variant_is_unsigned(generation))
                 m->units.generation = sd_json_variant_unsigned(generation) + UNITS_MAX_LIMIT;
         crossings = sd_json_variant_by_key(v, "crossings");
@@ -524,7 +524,7 @@ void manager_restore_state(Manager *m) {
                 sd_json_variant *unit = sd_json_variant_by_index(units, i);
                 const char *reason = NULL;
 
-                /* Not all control groups of the unit were assigned when the previous run ended */
+                /* The previous run ended before all control groups of the unit were assigned */
                 incomplete = incomplete || sd_json_variant_boolean(sd_json_variant_by_key(unit, "claiming"));
                 r = unit_restore(m, unit, adopted, &reason);
                 if (r < 0)
@@ -573,7 +573,7 @@ static int on_later(sd_event_source *source, void *userdata) {
         return 0;
 }
 
-/* Many units may be detached at once, and writing the file takes some ten milliseconds. */
+/* Deferred, as many units may be detached at once, and writing the file takes some ten milliseconds. */
 static void on_unit_detached(Manager *m, void *userdata) {
         if (m->state_file.later)
                 return;

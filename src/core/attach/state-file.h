@@ -8,10 +8,10 @@
 typedef struct StateFile {
         char *path;                     /* NULL: none */
         ManagerObserver observer;
-        sd_event_source *later;         /* NULL: what was saved is complete */
+        sd_event_source *later;         /* deferred write; NULL: none is pending */
 } StateFile;
 
-/* The file is written at each change from here on. */
+/* From now on the file is written at each change. */
 int state_file_init(Manager *m);
 void state_file_done(Manager *m);
 

@@ -13,11 +13,11 @@
 #include "xqos-loader.h"
 #include "xqos-section.h"
 
-/* Queries per scan: more than units that can be attached, as aliases and masked units are included. */
+/* Limit of queries per scan. More than the limit of units, as aliases and masked units are included. */
 #define QUERIES_MAX 1024U
 
-/* Units matching patterns that are queried when loaded, per period. Sockets may start instances by the
- * hundred per second; those beyond are found by the next scan. */
+/* Limit of units matching patterns that are queried when loaded, per period. Sockets may start hundreds of
+ * instances per second; others are found by the next scan. */
 #define NEW_UNITS_MAX 64U
 #define NEW_UNITS_NSEC (10 * NSEC_PER_SEC)
 
@@ -27,7 +27,7 @@ typedef enum QueryType {
         QUERY_GONE,          /* whether a unit is still loaded */
 } QueryType;
 
-/* Query of a unit, or its attach, which ends before the service manager client is freed. */
+/* Query of a unit, then its attach. */
 typedef struct Query {
         XqosLoader *loader;
         struct Query *next;
@@ -46,10 +46,10 @@ struct XqosLoader {
         unsigned n_queries;
         bool scanning;
         bool again;                     /* unit files have changed during the scan */
-        bool failed;                    /* incomplete: nothing must be taken back */
+        bool failed;                    /* the scan is incomplete: no settings may be dropped */
         uint64_t began;                 /* CLOCK_MONOTONIC ns of the start of the current scan */
         uint64_t read;                  /* CLOCK_MONOTONIC ns of the start of the last completed scan */
-        char **patterns;                /* units matching these are queried when loaded */
+        char **patterns;                /* of units to be queried when loaded */
         size_t n_patterns;
         uint64_t new_since;             /* CLOCK_MONOTONIC ns: start of the period */
         unsigned n_new;                 /* queries in it */
@@ -229,8 +229,8 @@ static void on_xqos_loaded(int error, const char *message, const UnitInfo *info,
         }
 }
 
-/* A unit matching a pattern was unloaded, and has no processes: its files are not in effect. There may be
- * any number of such units over time. */
+/* Reply for a unit matching a pattern that was unloaded: drops its settings, as there may be any number of
+ * such units over time. */
 static void on_xqos_gone(int error, const char *names, void *userdata) {
         Query *q = ASSERT_PTR(userdata);
         Unit *u = manager_get_unit(q->loader->manager, q->name, NULL);
@@ -239,8 +239,8 @@ static void on_xqos_gone(int error, const char *names, void *userdata) {
         q->call = NULL;
         if (error >= 0 && h && !h->named && !names_contain(names, q->name)) {
                 h->seen = false;
-                for (Threshold *a = u->thresholds; a; a = a->next)
-                        a->seen = false;
+                for (Threshold *t = u->thresholds; t; t = t->next)
+                        t->seen = false;
                 unit_drop_file_settings(u);
         }
         query_end(q);
@@ -263,7 +263,7 @@ static void on_xqos_listed(int error, const char *names, void *userdata) {
         query_end(q);
 }
 
-/* At most one query per name. Returns NULL if there is none. */
+/* Returns the new or pending query of this name and type; NULL: failed, logged. */
 static Query* xqos_loader_query(XqosLoader *d, const char *name, size_t length, QueryType type) {
         Query *q;
         int r;
@@ -329,13 +329,13 @@ static void on_xqos_unit(const char *name, bool loaded, void *userdata) {
                 return;
         }
         if (held)
-                return; /* all files are scanned again */
+                return; /* its files were scanned */
         if (now > d->new_since + NEW_UNITS_NSEC) {
                 d->new_since = now;
                 d->n_new = 0;
         }
-        /* Listed first instead of queried: a query would load a unit that is already unloaded again, and
-         * thereby trigger itself */
+        /* List the unit first: a query would load a unit that is already unloaded again, and thereby trigger
+         * itself */
         if (d->n_new++ < NEW_UNITS_MAX)
                 xqos_loader_query(d, name, strlen(name), QUERY_PATTERN);
         else if (d->n_new == NEW_UNITS_MAX + 1)
@@ -352,7 +352,7 @@ static void xqos_loader_forget_patterns(XqosLoader *d) {
         d->n_patterns = 0;
 }
 
-/* Units that are loaded now, or later. */
+/* Queries units matching the pattern, now and when they are loaded. */
 static int xqos_loader_add_pattern(XqosLoader *d, const char *pattern) {
         char **p;
         int r;
@@ -369,7 +369,7 @@ static int xqos_loader_add_pattern(XqosLoader *d, const char *pattern) {
                 return -ENOMEM;
         d->n_patterns++;
 
-        /* Before listing, to miss none */
+        /* Listen before listing, to miss none */
         r = service_manager_listen_loaded(d->manager->service_manager, on_xqos_unit, d);
         xqos_loader_query(d, pattern, strlen(pattern), QUERY_PATTERN);
         return r;
@@ -408,7 +408,7 @@ static void xqos_loader_found(XqosLoader *d, const char *name) {
 
 static void xqos_loader_scan(XqosLoader *d);
 
-/* All queries are complete: takes back settings that are in no file any more. */
+/* At the end of the last query, drops settings that are no longer in any file. */
 static void xqos_loader_commit(XqosLoader *d) {
         Manager *m = d->manager;
 
@@ -447,12 +447,11 @@ static void xqos_loader_scan(XqosLoader *d) {
         FOREACH_UNIT(u, m) {
                 for (Hold *h = u->holds; h; h = h->next)
                         h->seen = h->seen_named = false;
-                for (Threshold *a = u->thresholds; a; a = a->next)
-                        a->seen = false;
+                for (Threshold *t = u->thresholds; t; t = t->next)
+                        t->seen = false;
         }
 
-        /* Files hidden by others do not matter: the properties of the service manager list the effective
-         * ones */
+        /* Includes files that others override: properties of the service manager list the effective ones */
         for (const char *const *directory = unit_file_directories; *directory; directory++) {
                 DIR *dir = opendir(*directory);
 

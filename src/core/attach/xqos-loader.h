@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Finds and applies [X-QoS] in unit files, and takes settings back when they are removed. Parsing is in
- * xqos-section.h. */
+/* Applies [X-QoS] of unit files, and drops settings that were removed from them. xqos-section.h has the
+ * parser. */
 
 #include "manager.h"
 

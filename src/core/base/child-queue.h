@@ -14,7 +14,8 @@
 /* Limit of the run time of a child process, after which it is killed. */
 #define CHILD_NSEC_MAX (200 * NSEC_PER_MSEC)
 
-/* Limit of the time in the queue: a client waits for the job, and other users may have many user ids. */
+/* Limit of the time in the queue: a client waits for the job, and any number of users may share the
+ * queue. */
 #define CHILD_WAIT_NSEC_MAX NSEC_PER_SEC
 
 /* Limit of the output. */
@@ -26,12 +27,12 @@ typedef struct ChildJob ChildJob;
 /* Runs in the child process, and writes its results to fd, in pieces of up to PIPE_BUF. */
 typedef void (*child_work_t)(int fd, void *userdata);
 
-/* The job has ended. output: written to fd, until the timeout at the latest. nsec: run time; 0: it was not
- * begun before the timeout. */
+/* The job has ended. output: what was written to fd, until the timeout at the latest. nsec: run time; 0: the
+ * job timed out in the queue. */
 typedef void (*child_done_t)(const void *output, size_t size, uint64_t nsec, void *userdata);
 
 int child_queue_new(sd_event *event, ChildQueue **ret);
-/* To be called when there are no more jobs. */
+/* To be called after all jobs have been freed. */
 ChildQueue* child_queue_free(ChildQueue *q);
 
 /* done is called from the event loop only. */

@@ -17,7 +17,7 @@ struct ManagerObserver {
         void (*unit_attached)(Unit *u, void *userdata);
         /* State, control group, invocation, holds, thresholds, hierarchy or degraded state have changed */
         void (*unit_changed)(Unit *u, void *userdata);
-        /* Its control groups are assigned, which took several turns */
+        /* Its control groups have been assigned, in several turns */
         void (*unit_claimed)(Unit *u, void *userdata);
         /* About to be detached: still found by name; last events of its thresholds have been emitted */
         void (*unit_detaching)(Unit *u, void *userdata);
@@ -25,16 +25,16 @@ struct ManagerObserver {
         /* All thresholds of the unit were evaluated, with events: queued data should be sent now, not after
          * the evaluation of all other units */
         void (*unit_evaluated)(Unit *u, void *userdata);
-        /* All observers have got the events of this round: time for slow operations. The events are provided
-         * by threshold_monitor_foreach_event() */
+        /* All observers have received the events of this round, and may start slow operations.
+         * threshold_monitor_foreach_event() iterates over the events */
         void (*round_end)(Manager *m, void *userdata);
         /* Connected to the system bus. NULL: about to be disconnected. The handler may add and remove other
          * observers */
         void (*bus_changed)(sd_bus *bus, void *userdata);
-        /* The state to be saved has changed. It is saved before the caller goes on */
+        /* The contents of the state file have changed. It is written before this returns */
         void (*state_changed)(Manager *m, void *userdata);
-        /* A unit was detached. The state that was saved before had it without holds, with which the next run
-         * detaches it: it may be saved later */
+        /* A unit was detached. The state file lists it without holds already, so that the next run would
+         * detach it: writing it may be deferred */
         void (*unit_detached)(Manager *m, void *userdata);
         /* Loading programs beside the event loop has ended: all attached units were started, or have no
          * metrics. Control groups of some may still be being assigned (unit_claimed) */
@@ -51,7 +51,7 @@ struct ManagerObserver {
 void manager_add_observer(Manager *m, ManagerObserver *o);
 void manager_remove_observer(Manager *m, ManagerObserver *o);
 
-/* For the core. */
+/* To be called by the core only. */
 void manager_emit_unit_attached(Unit *u);
 void manager_emit_unit_changed(Unit *u);
 void manager_emit_unit_claimed(Unit *u);

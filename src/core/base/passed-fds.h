@@ -15,7 +15,7 @@ typedef struct PassedFds {
 
 #define PASSED_FDS_INIT { .varlink = -EBADF, .varlink_root = -EBADF, .sock_diag = -EBADF }
 
-/* Takes all descriptors: those above, and those of the previous run in the descriptor store, which the probe
- * gets. Unknown ones are removed from the store. */
+/* Takes all passed descriptors: those above, and those of the descriptor store, which are handed to the
+ * probe. Unknown ones are closed, and removed from the store. */
 void passed_fds_take(PassedFds *fds, Probe *probe);
 void passed_fds_done(PassedFds *fds);

@@ -36,7 +36,7 @@ typedef struct UnitInfo {
 } UnitInfo;
 
 /* error < 0: message is the error of PID 1 or of the call; info is NULL. -ENOENT: not a valid unit name.
- * Valid during the call. */
+ * message and info are valid during the call only. */
 typedef void (*service_manager_unit_handler_t)(int error, const char *message, const UnitInfo *info,
                                                void *userdata);
 /* names: space separated; may be empty. error < 0: the call failed, or its reply was incomplete; names is
@@ -55,13 +55,14 @@ ServiceManager* service_manager_free(ServiceManager *s);
 /* Sets the bus; NULL while disconnected. Pending calls fail. */
 int service_manager_set_bus(ServiceManager *s, sd_bus *bus);
 
+/* Loads a unit and queries its properties. The handler is called once, unless the call is freed before. */
 int service_manager_load(ServiceManager *s, const char *name, service_manager_unit_handler_t handler,
                          void *userdata, ServiceManagerCall **ret);
 /* Lists all loaded units that match a pattern. */
 int service_manager_list_loaded(ServiceManager *s, const char *pattern,
                                 service_manager_list_handler_t handler, void *userdata,
                                 ServiceManagerCall **ret);
-/* Lists some of the active units that match a pattern. */
+/* Lists a few of the active units that match a pattern, as suggestions. */
 int service_manager_list(ServiceManager *s, const char *pattern, service_manager_list_handler_t handler,
                          void *userdata, ServiceManagerCall **ret);
 ServiceManagerCall* service_manager_call_free(ServiceManagerCall *c);
@@ -70,7 +71,7 @@ ServiceManagerCall* service_manager_call_free(ServiceManagerCall *c);
 int service_manager_watch(ServiceManager *s, const char *name);
 void service_manager_unwatch(ServiceManager *s, const char *name);
 
-/* Reports all units loaded from now on; handler NULL: stop. */
+/* Reports units when they are loaded and unloaded; handler NULL: stop. */
 int service_manager_listen_loaded(ServiceManager *s, service_manager_loaded_t handler, void *userdata);
 
 /* Whether a space separated list (may be NULL) contains the word. */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Which client the daemon serves next: clients of both buses take turns, so that none of them, no user, and
- * no person with many user ids, keeps root or others waiting.
+/* The order in which clients are served. Clients of D-Bus and varlink take turns, so that neither a client,
+ * nor a user, nor a person with many user ids keeps root or others waiting.
  *
  *   - A turn is some hundred microseconds of work. Clients of one user take turns among themselves, and so
  *     do users.
- *   - The CPU time of a turn is charged to the user, which gets the next one after a multiple of it; and
- *     to all users other than root together, in the same way: user ids cost nothing, a user namespace has
- *     65536 of them. The multiples of the turns of one reply follow its last turn, up to a limit.
+ *   - After a turn the user pauses for a multiple of its CPU time. So do all users other than root
+ *     together, as user ids are free: a user namespace has 65536 of them. The pauses of a reply that takes
+ *     several turns follow the last one, up to a limit.
  *   - Root does not wait for others. */
 
 #include <sys/types.h>
@@ -17,11 +17,11 @@
 
 #include "util.h"
 
-/* Limit of the time of one turn. Longer than most calls take, so that these need one turn. */
+/* Limit of the time of one turn. Most calls take less, and need one turn. */
 #define TURN_NSEC (500 * NSEC_PER_USEC)
 
 /* Limit of clients of one user other than root with unread replies in memory, up to some MiB each. At the
- * limit calls of other clients of the user wait. */
+ * limit, calls of other clients of the user wait. */
 #define UNREAD_CONNECTIONS_MAX 8U
 
 /* The same for all users other than root together. */
@@ -31,7 +31,7 @@
  * processing has the priority of all others. */
 #define PRIORITY_ROOT (SD_EVENT_PRIORITY_NORMAL - 1)
 
-/* For connections that are not accepted yet: the user is not known. */
+/* User of connections that are not accepted yet. */
 #define TURN_UID_UNKNOWN ((uid_t) -1)
 
 typedef struct TurnQueue TurnQueue;
@@ -40,24 +40,24 @@ typedef struct Turn Turn;
 /* Clients whose turns are limited together. */
 typedef struct TurnUser {
         uid_t uid;
-        unsigned n_turns;               /* clients that may have one */
-        /* Kept by the varlink server */
+        unsigned n_turns;               /* clients */
+        /* Maintained by the varlink server */
         unsigned n_connections;
-        unsigned n_streams;             /* of readings */
-        bool reads_many;                /* a connection reads many units, or threads */
+        unsigned n_streams;             /* monitoring calls */
+        bool reads_many;                /* a connection is reading many units, or threads */
         uint64_t names_not_before;      /* when names may be searched again, CLOCK_MONOTONIC ns */
 
-        unsigned n_unread;              /* clients that have replies which they do not take */
+        unsigned n_unread;              /* clients with unread replies in memory */
         uint64_t not_before;            /* CLOCK_MONOTONIC ns */
-        const Turn *reply;              /* the client whose reply is unfinished, or NULL */
-        uint64_t reply_nsec;            /* CPU time of it without a pause yet */
-        Turn *first, *last;             /* clients with something to do, in the order of their turns */
+        const Turn *reply;              /* client with an unfinished reply; NULL: none */
+        uint64_t reply_nsec;            /* CPU time of that reply that is not followed by a pause yet */
+        Turn *first, *last;             /* queued clients, in the order of their turns */
         struct TurnUser *next;
 } TurnUser;
 
 /* Embedded in the struct of a client. */
 struct Turn {
-        TurnQueue *queue;               /* NULL: not initialised */
+        TurnQueue *queue;               /* NULL: not initialized */
         TurnUser *user;                 /* NULL: root */
         sd_event_source *source;        /* root's next turn */
         void (*handler)(void *userdata);
@@ -70,30 +70,30 @@ struct Turn {
 int turn_queue_new(sd_event *event, TurnQueue **ret);
 /* Whether a user other than root waits for a turn. */
 bool turn_queue_is_busy(const TurnQueue *q);
-/* When there are no more clients. */
+/* To be called when there are no more clients. */
 TurnQueue* turn_queue_free(TurnQueue *q);
 
-/* handler: called when it is the client's turn. It may end the client. */
+/* handler: called when it is the client's turn. It may free the client. */
 int turn_init(Turn *t, TurnQueue *q, uid_t uid, void (*handler)(void *userdata), void *userdata);
 void turn_done(Turn *t);
 
-/* Gives the client its next turn, if none is due already. */
+/* Queues the client for a turn, unless it is queued already. */
 int turn_request(Turn *t);
 void turn_cancel(Turn *t);
 bool turn_is_requested(const Turn *t);
 
-/* Whether the user, and all others together, have no pause now. */
+/* Whether neither the user nor all users together are in a pause. */
 bool turn_may_begin(const Turn *t);
 
-/* At the end of each turn: whether it has left a reply unfinished. */
+/* To be called at the end of each turn. unfinished: the reply needs more turns. */
 void turn_set_reply(Turn *t, bool unfinished);
 
-/* For work of a client outside of its turns, which began at cpu_begin of CLOCK_THREAD_CPUTIME_ID. */
+/* Charges work for a client outside of its turns. cpu_begin: CLOCK_THREAD_CPUTIME_ID ns at its start. */
 void turn_charge(Turn *t, uint64_t cpu_begin);
-/* The same for a user that may have no client. */
+/* Charges a user, which may have no client. */
 void turn_queue_charge(TurnQueue *q, uid_t uid, uint64_t nsec);
 
-/* Whether the client has unread replies in memory. */
+/* Sets whether the client has unread replies in memory. */
 void turn_set_unread(Turn *t, bool unread);
 
 /* NULL: the user is unknown. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Distributions of a unit as they were exported last: those whose samples move while a response goes on. */
+/* Last exported state of those distributions of a unit whose samples move between bins while a response is
+ * sent. */
 
 #include "unit-snapshot.h"
 
 typedef struct ExportedBins ExportedBins;
 
-/* See bins_raise(). Allocates *e with the first call. After a restart of the daemon there is nothing to
- * compare with. */
+/* See bins_raise(). Allocates *e in the first call. */
 int exported_bins_raise(ExportedBins **e, uint64_t attached_since, TotalReading *total);

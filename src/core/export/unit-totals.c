@@ -25,7 +25,7 @@ static void totals_add(UnitTotals *t, const char *metric, size_t offset, enum qo
         };
 }
 
-/* Sets the rows, without values over a window. */
+/* Sets the rows, without values that relate to a window. */
 static int totals_set_tables(Unit *u, RowsReading *rows, UnitTotals *t) {
         WindowSource buffer[UNITS_MAX_LIMIT];
         Snapshot *s = &t->snapshot;
@@ -61,7 +61,7 @@ int unit_get_totals(Unit *u, bool tables, UnitTotals **ret) {
         RowsReading rows;
         int r;
 
-        for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a))
+        for (Threshold *i = threshold_next(u, NULL); i; i = threshold_next(u, i))
                 n++;
         t = calloc(1, sizeof(UnitTotals) + sizeof(TotalReading) + n * sizeof(TotalObjective));
         if (!t)
@@ -94,10 +94,10 @@ int unit_get_totals(Unit *u, bool tables, UnitTotals **ret) {
                            QOS_QUEUE, total->storage.counts.bins + call * HISTOGRAM_COARSE_BINS,
                            total->storage.counts.sums[QOS_STORAGE_NSEC + call]);
 
-        /* Both distributions of objectives are measured, or none */
+        /* The distributions that objectives use are measured together */
         if (t->snapshot.totals.requests.server.latency.count != ABSENT)
-                for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a))
-                        t->n_objectives += threshold_count_totals(a, &total->requests, &rows,
+                for (Threshold *i = threshold_next(u, NULL); i; i = threshold_next(u, i))
+                        t->n_objectives += threshold_count_totals(i, &total->requests, &rows,
                                                                   t->objectives + t->n_objectives);
         if (tables) {
                 r = totals_set_tables(u, &rows, t);

@@ -4,5 +4,6 @@
 #include "totals.h"
 #include "unit.h"
 
-/* The result is one allocation, for free(). Names of thresholds are theirs. */
+/* tables: include endpoints, devices and mounts. The result is a single allocation, to be freed with free().
+ * Names of thresholds are owned by the thresholds. */
 int unit_get_totals(Unit *u, bool tables, UnitTotals **ret);

@@ -17,10 +17,10 @@
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
 
-/* Depth of the control groups in that of a unit. */
+/* Limit of the depth of control groups below that of a unit. */
 #define DEPTH_MAX 8U
 
-/* The largest line of a file that is read here: /proc/stat counts all interrupts in one. */
+/* Limit of the length of lines of /proc/stat, one of which counts all interrupts. */
 #define LINE_LENGTH_MAX 16384
 
 typedef struct Process {
@@ -30,22 +30,22 @@ typedef struct Process {
 
 struct HostSample {
         Manager *manager;
-        sd_event_source *timer;         /* counts what written data waits for, while the interval lasts */
+        sd_event_source *timer;         /* samples what sent data waits for, during the interval */
         uint64_t sends_counted;         /* SendCounts.n */
         struct qos_sends sends;         /* of the unit */
         uint64_t at;                    /* CLOCK_MONOTONIC ns */
         Process processes[DIAGNOSE_TASKS_MAX]; /* of the unit */
         size_t n_processes;
-        cpu_set_t cpus;                 /* that threads of the unit may use */
+        cpu_set_t cpus;                 /* allowed for threads of the unit */
         uint64_t idle[CPU_SETSIZE];     /* clock ticks */
-        ResourcesReading resources;     /* what the unit's threads have waited for */
+        ResourcesReading resources;     /* wait targets of the unit's threads */
         ThreadsReading threads;
-        BlockUser *block_users;         /* NULL: the users of devices are not known */
+        BlockUser *block_users;         /* of devices; NULL: unknown */
         size_t n_block_users;
         uint64_t restarts;              /* of the unit, see Lifecycle */
 };
 
-HostSample* machine_reading_free(HostSample *r) {
+HostSample* host_sample_free(HostSample *r) {
         if (!r)
                 return NULL;
 
@@ -57,8 +57,8 @@ HostSample* machine_reading_free(HostSample *r) {
         return NULL;
 }
 
-static void machine_reading_freep(HostSample **r) {
-        *r = machine_reading_free(*r);
+static void host_sample_freep(HostSample **r) {
+        *r = host_sample_free(*r);
 }
 
 static FILE* group_open(const char *path, const char *file) {
@@ -73,10 +73,10 @@ typedef struct TaskWalk {
         const char *file;               /* "cgroup.procs" or "cgroup.threads" */
         void (*on_task)(pid_t pid, void *userdata);
         void *userdata;
-        unsigned groups, tasks;         /* how many more */
+        unsigned groups, tasks;         /* that may still be read */
 } TaskWalk;
 
-/* The tasks of the group, and of those below it. */
+/* Visits tasks of the group and its descendants. */
 static void tasks_read(TaskWalk *walk, const char *path, unsigned depth) {
         _cleanup_fclose_ FILE *tasks = group_open(path, walk->file);
         char buf[PATH_MAX];
@@ -123,7 +123,7 @@ static void group_get_cpus(const char *path, cpu_set_t *ret) {
         tasks_read(&walk, path, 0);
 }
 
-/* Reading the CPU clock of a process needs no privileges, unlike its files. */
+/* The CPU clock of a process can be read without privileges, unlike its files. */
 static void process_add(pid_t pid, void *userdata) {
         HostSample *r = userdata;
         struct timespec ts;
@@ -149,12 +149,12 @@ static void idle_read(HostSample *r) {
                         r->idle[cpu] = idle + wait;
 }
 
-/* About a hundred times in a diagnosis of 3 s. */
+/* Mean interval of samples of sent data: about a hundred in a diagnosis of 3 s. */
 #define SENDS_NSEC (25 * NSEC_PER_MSEC)
-/* For at most a fiftieth of the time. */
+/* Minimum interval, as a multiple of the time that a sample takes. */
 #define SENDS_PAUSE 50U
 
-/* Other diagnoses may count as well: each counting is one for all units. */
+/* A sample covers all units, so that concurrent diagnoses share them. */
 static int on_sends(sd_event_source *source, uint64_t usec, void *userdata) {
         HostSample *r = ASSERT_PTR(userdata);
         uint64_t begin = now_nsec(CLOCK_MONOTONIC), taken;
@@ -162,10 +162,10 @@ static int on_sends(sd_event_source *source, uint64_t usec, void *userdata) {
 
         if (begin >= m->inspections.sends.next) {
                 if (probe_count_sends(m->probe) < 0)
-                        return 0; /* not known then */
+                        return 0; /* unknown */
                 m->inspections.sends.n++;
                 taken = now_nsec(CLOCK_MONOTONIC) - begin;
-                /* Not at regular intervals, which requests may have as well */
+                /* Irregular intervals, so as not to be in phase with requests */
                 m->inspections.sends.next = begin + MAX(SENDS_NSEC / 2 + begin % SENDS_NSEC,
                                                         taken * SENDS_PAUSE);
         }
@@ -189,8 +189,8 @@ static void sends_read(Unit *u, HostSample *r) {
         }
 }
 
-int machine_reading_new(Unit *u, ResourcesReading *resources, ThreadsReading *threads, HostSample **ret) {
-        _cleanup_(machine_reading_freep) HostSample *r = NULL;
+int host_sample_new(Unit *u, ResourcesReading *resources, ThreadsReading *threads, HostSample **ret) {
+        _cleanup_(host_sample_freep) HostSample *r = NULL;
         TaskWalk walk = {
                 .file = "cgroup.procs",
                 .on_task = process_add,
@@ -215,9 +215,9 @@ int machine_reading_new(Unit *u, ResourcesReading *resources, ThreadsReading *th
                 (void) sd_event_add_time(u->manager->event, &r->timer, CLOCK_MONOTONIC,
                                          r->at / NSEC_PER_USEC, USEC_PER_MSEC, on_sends, r);
         }
-        /* On error: no users of devices. */
+        /* On error, the users of devices are unknown */
         (void) probe_get_block_users(u->manager->probe, &r->block_users, &r->n_block_users);
-        unit_collect_usage(u); /* so that its quota and its memory are known of the interval */
+        unit_collect_usage(u); /* for quota and memory over the interval */
         if (u->control_group) {
                 group_get_cpus(u->control_group, &r->cpus);
                 walk.userdata = r;
@@ -230,8 +230,8 @@ int machine_reading_new(Unit *u, ResourcesReading *resources, ThreadsReading *th
 
 /* ---- evidence ----------------------------------------------------------------------------------------- */
 
-/* A failed request to a peer counts as much as one that takes this long: a peer of which most requests fail
- * precedes those that are slow. */
+/* Weight of a failed request to a peer, as if it had taken this long: peers that mostly fail precede slow
+ * ones. */
 #define PEER_ERROR_NSEC (1.0 * NSEC_PER_SEC)
 
 static double real(uint64_t n) {
@@ -259,8 +259,7 @@ static double named_value(const DiagnosisNamed *n) {
         return n->value;
 }
 
-/* Peers that fail come before those that take time. A peer that sends no response is weighed as if each
- * request in flight had waited for all of the time. */
+/* Order of peers. Without responses, each request in flight counts as if it had waited all the time. */
 static double peer_weight(const DiagnosisNamed *n) {
         double time = n->rate > 0 ? n->value * n->rate : n->in_flight * NSEC_PER_SEC, failed;
 
@@ -298,7 +297,7 @@ static void machine_fill(const HostSample *begin, const HostSample *end, Diagnos
                 }
 }
 
-/* "name (number)", as qosd sees it. */
+/* Formats "name (tid)". */
 static void thread_format(const char name[static 16], uint32_t tid, char ret[static DIAGNOSIS_HOLDER_MAX]) {
         if (tid != 0)
                 (void) snprintf(ret, DIAGNOSIS_HOLDER_MAX, "%.15s (%" PRIu32 ")", name, tid);
@@ -307,7 +306,7 @@ static void thread_format(const char name[static 16], uint32_t tid, char ret[sta
         utf8_sanitize(ret);
 }
 
-/* A unit within this one may have been detached meanwhile. */
+/* Counters may have decreased, if a unit inside this one was detached. */
 static void sends_fill(const HostSample *begin, const HostSample *end, DiagnosisEvidence *ret) {
         uint64_t n = end->sends_counted - begin->sends_counted, all = 0;
         DiagnosisFigures *f = &ret->now;
@@ -326,7 +325,7 @@ static void sends_fill(const HostSample *begin, const HostSample *end, Diagnosis
                         (double) all * NSEC_PER_USEC;
 }
 
-/* Which thread ran most. */
+/* Finds the thread with the most CPU time. */
 static void threads_fill(const HostSample *begin, const HostSample *end, DiagnosisEvidence *ret) {
         double passed = (double) (end->at - begin->at);
 
@@ -336,7 +335,7 @@ static void threads_fill(const HostSample *begin, const HostSample *end, Diagnos
         for (size_t i = 0; i < end->threads.n; i++) {
                 const struct qos_thread *t = end->threads.threads + i;
                 uint64_t ran = t->times[QOS_STATE_RUNNING], ready = t->times[QOS_STATE_RUN_QUEUE];
-                bool known = begin->threads.n_rest == 0; /* one that was not there has begun since */
+                bool known = begin->threads.n_rest == 0; /* an unknown one has started since */
                 double used;
 
                 for (size_t k = 0; k < begin->threads.n; k++) {
@@ -359,7 +358,7 @@ static void threads_fill(const HostSample *begin, const HostSample *end, Diagnos
         }
 }
 
-/* Users of the CPUs that threads of the unit waited for. Several control groups may be one unit's. */
+/* Users of the CPUs that threads of the unit waited for, by unit, which may have several control groups. */
 static void users_fill(Unit *u, CgroupNames *groups, const HostSample *begin, const HostSample *end,
                        DiagnosisEvidence *ret) {
         double passed = (double) (end->at - begin->at), value, own = 0;
@@ -409,7 +408,7 @@ static void users_fill(Unit *u, CgroupNames *groups, const HostSample *begin, co
         }
 }
 
-/* Which of the threads ended most waits. What it ended before is in none of the waits of the interval. */
+/* Finds the thread that has ended the most waits during the interval. */
 static void holder_find(const struct qos_wait_target *before, const struct qos_wait_target *row,
                         char ret[static DIAGNOSIS_HOLDER_MAX]) {
         const struct qos_waker *most = NULL;
@@ -431,7 +430,7 @@ static void holder_find(const struct qos_wait_target *before, const struct qos_w
                 thread_format(most->name, most->tid, ret);
 }
 
-/* A signal has no address: only the thread that it reached is known. */
+/* Waits for signals have no address: only the process is known. */
 static void lock_format(const WaitTarget *r, char ret[static DIAGNOSIS_NAME_MAX]) {
         if (r->row.resource.kind == QOS_RESOURCE_KERNEL_LOCK ||
             r->row.resource.kind == QOS_RESOURCE_KERNEL_CALL)
@@ -492,18 +491,18 @@ static void locks_fill(Manager *m, const HostSample *begin, const HostSample *en
         }
 }
 
-/* Bytes charged for a request of a device that moves none, or few: about as expensive as one of a page. */
+/* Bytes added for each request to a device: even an empty one costs about as much as a page. */
 #define BLOCK_REQUEST_BYTES 4096U
-/* Groups that are looked up, as that goes through the directories of all. The largest may be one that is no
- * unit, for what the kernel does by itself, or of the unit's own. */
+/* Limit of groups that are looked up, which walks the directories. The largest may be the unit's own, or
+ * belong to no unit, as for the kernel's own I/O. */
 #define BLOCK_GROUPS_MAX 4U
 
-/* Which other unit used the device most. */
+/* Finds the other unit that used the device most. */
 static void device_find_user(Unit *u, CgroupNames *groups, const HostSample *begin, const HostSample *end,
                              const char *device, char ret[static DIAGNOSIS_NAME_MAX]) {
         _cleanup_free_ uint64_t *weights = NULL;
 
-        /* Without a reading at the beginning the bytes of the interval are unknown */
+        /* Without a reading at the beginning, use during the interval is unknown */
         if (!begin->block_users || end->n_block_users == 0)
                 return;
         weights = new0(uint64_t, end->n_block_users);
@@ -545,11 +544,12 @@ static void device_find_user(Unit *u, CgroupNames *groups, const HostSample *beg
         }
 }
 
-/* Share of requests that one thread reads and responds to, as in servers with a thread or a process for
- * each connection. In runtimes with work stealing the thread that has read a request seldom sends the
- * response, and its waits belong to other requests. */
+/* Minimum share of requests that are read and responded to by one thread, as in servers with a thread or
+ * process per connection. With work stealing, the thread that has read a request seldom sends the response,
+ * and its waits belong to other requests. */
 #define ATTRIBUTED_MIN 0.9
-/* Event loops read more requests at once than are remembered: of those that are, the thread is the same. */
+/* Lower minimum, for states that hold for event loops as well: these read more requests at once than are
+ * tracked, but the thread is the same. */
 #define ATTRIBUTED_HALF 0.5
 
 static void requests_fill(const Snapshot *s, DiagnosisFigures *f) {
@@ -637,7 +637,7 @@ void evidence_from_snapshot(const Snapshot *s, DiagnosisEvidence *ret) {
         client_fill(s, &ret->now);
 }
 
-/* What is known of endpoints and peers, for windows of that length. */
+/* Windows for which entries of endpoints and peers are available. */
 #define ROWS_NSEC_MIN (2 * NSEC_PER_SEC)
 #define ROWS_NSEC_MAX (10 * NSEC_PER_SEC)
 
@@ -694,12 +694,12 @@ static void run_fill(const Unit *u, const HostSample *begin, DiagnosisRun *ret) 
                 .now = now_nsec(CLOCK_REALTIME),
         };
         ret->frozen = u->control_group && group_is_frozen(u->control_group);
-        /* The counter begins at 0 again if the unit was stopped and started in between */
+        /* The counter restarts from 0 when the unit is stopped and started */
         if (u->lifecycle.restarts != ABSENT && begin->restarts != ABSENT)
                 ret->restarts = u->lifecycle.restarts - MIN(begin->restarts, u->lifecycle.restarts);
 }
 
-/* Processes of which no thread can run. Not known where not all threads are. */
+/* Finds processes with all threads stopped. Unknown unless the reading has all threads. */
 static void stopped_fill(const HostSample *end, DiagnosisRun *ret) {
         const ThreadsReading *t = &end->threads;
 
@@ -756,7 +756,7 @@ int evidence_collect(Unit *u, const HostSample *begin, const HostSample *end, ui
                 for (unsigned k = 0; k < QOS_BLOCK_COUNTERS; k++)
                         operations += device->counts.operations[k];
                 if (!device->name[0])
-                        continue; /* all others together */
+                        continue; /* sum of all others */
                 ret->devices[ret->n_devices] = (DiagnosisNamed) {
                         .value = device->share,
                         .rate = (double) operations * NSEC_PER_SEC / (double) s.metrics.contention.covered,
@@ -768,10 +768,10 @@ int evidence_collect(Unit *u, const HostSample *begin, const HostSample *end, ui
         return 0;
 }
 
-int unit_get_normal(Unit *u, uint64_t before, double rate, Baseline *ret) {
+int unit_get_baseline(Unit *u, uint64_t before, double rate, Baseline *ret) {
         int r;
 
-        /* What has passed since it was collected last */
+        /* Includes steps since the last collection */
         r = unit_collect_history(u);
         return r < 0 ? r : baseline_read(u->history.steps, before, rate, u->started_at, UNIT_STARTS_KEPT,
                                          ret);
@@ -782,7 +782,7 @@ void unit_diagnose_snapshot(Unit *u, const Snapshot *s, Diagnosis *ret) {
         Baseline normal;
 
         evidence_from_snapshot(s, &evidence);
-        if (unit_get_normal(u, now_nsec(CLOCK_MONOTONIC) - s->window, evidence.now.rate, &normal) >= 0) {
+        if (unit_get_baseline(u, now_nsec(CLOCK_MONOTONIC) - s->window, evidence.now.rate, &normal) >= 0) {
                 evidence.usual = normal.usual;
                 evidence.normal = &normal.figures;
         }

@@ -1,44 +1,44 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Collects the figures of a diagnosis: those of the unit from the window of the interval, those of the
- * machine around it from readings at both ends. */
+/* Collects the evidence for a diagnosis: metrics of the unit over a window as long as the interval, and
+ * readings of the machine at both ends of the interval. */
 
 #include "baseline.h"
 #include "diagnosis.h"
 #include "inspect-waits.h"
 #include "unit.h"
 
-/* Limits of control groups below that of a unit, and of processes and threads in them, that are read:
- * each takes some microseconds in which the daemon serves no client. */
+/* Limits of control groups below that of a unit, and of processes and threads in them, that are read. Each
+ * takes some microseconds, during which no client is served. */
 #define DIAGNOSE_GROUPS_MAX 512U
 #define DIAGNOSE_TASKS_MAX 128U
 
-/* Counts of what written data waits for. */
+/* Sampling of what sent data waits for, shared by all diagnoses. */
 typedef struct SendCounts {
         uint64_t n;                     /* number of calls of probe_count_sends() */
-        uint64_t next;                  /* CLOCK_MONOTONIC ns before which there is no other one */
+        uint64_t next;                  /* CLOCK_MONOTONIC ns of the earliest next call */
 } SendCounts;
 
-/* The counters of the machine, and of the unit in PID 1, at a moment. */
+/* Counters of the machine, and of the unit in PID 1, at a moment. */
 typedef struct HostSample HostSample;
 
-/* resources, threads: those of the unit, read just before; empty: not known. Consumed. */
-int machine_reading_new(Unit *u, ResourcesReading *resources, ThreadsReading *threads, HostSample **ret);
-HostSample* machine_reading_free(HostSample *r);
+/* resources, threads: of the unit, read just before; empty: unknown. Both are consumed. */
+int host_sample_new(Unit *u, ResourcesReading *resources, ThreadsReading *threads, HostSample **ret);
+HostSample* host_sample_free(HostSample *r);
 
-/* begin, end: the samples from both ends of the interval, which is as long as the window. The strings of ret
- * belong to the unit. */
+/* begin, end: samples at both ends of the interval, which is as long as the window. Strings of ret are owned
+ * by the unit. */
 int evidence_collect(Unit *u, const HostSample *begin, const HostSample *end, uint64_t window,
                      DiagnosisEvidence *ret);
 
-/* The figures of a snapshot alone, without those of the machine and without names. */
+/* Fills in the metrics of a snapshot only, without those of the machine and without names. */
 void evidence_from_snapshot(const Snapshot *s, DiagnosisEvidence *ret);
 
-/* Diagnosis from a snapshot and the baseline of the history alone, without names. "qosctl diagnose" also
- * reads the machine, and observes an interval. Takes some tenths of a millisecond, for the history. */
+/* Diagnosis from a snapshot and the baseline only, without names. "qosctl diagnose" reads the machine as
+ * well, over an interval. Takes some tenths of a millisecond, for the history. */
 void unit_diagnose_snapshot(Unit *u, const Snapshot *s, Diagnosis *ret);
 
-/* The baseline by the history of the unit before that moment (CLOCK_MONOTONIC ns). rate: requests/s now.
+/* Baseline from the unit's history before a moment (CLOCK_MONOTONIC ns). rate: current requests per second.
  * -ENODATA: the history is too short. */
-int unit_get_normal(Unit *u, uint64_t before, double rate, Baseline *ret);
+int unit_get_baseline(Unit *u, uint64_t before, double rate, Baseline *ret);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Threads of a unit and their wait targets, read on request. Values are since the unit has its contention
- * map, or the thread is in it. */
+/* Threads of a unit and their wait targets, read on request. Values are totals since the unit got its
+ * contention map, or the thread was first seen in it. */
 
 #include <systemd/sd-json.h>
 
@@ -10,7 +10,7 @@
 #include "contention-map.h"
 #include "unit.h"
 
-/* Threads in a reply: half a MiB of JSON. */
+/* Limit of threads in a reply: half a MiB of JSON. */
 #define THREADS_MAX 1000U
 
 typedef struct ThreadsReading {
@@ -23,7 +23,7 @@ typedef struct ThreadsReading {
 void threads_reading_done(ThreadsReading *t);
 #define _cleanup_threads_reading_ _cleanup_(threads_reading_done)
 
-/* Wait targets in a reply, besides the others of each state. */
+/* Limit of wait targets in a reply, not counting the others of each state. */
 #define RESOURCES_MAX QOS_WAIT_TARGETS
 
 typedef struct WaitTarget {
@@ -42,9 +42,9 @@ typedef struct ResourcesReading {
 void resources_reading_done(ResourcesReading *r);
 #define _cleanup_resources_reading_ _cleanup_(resources_reading_done)
 
-/* A reading under way. It visits the threads of the machine one by one, in steps of well below a
- * millisecond: each thread is shown as it was when it was visited, and one that begins or ends between two
- * steps may be absent. Steps need the unit; the reading is freed when it is detached. */
+/* A reading in progress. It visits the threads of the machine in steps of well below a millisecond: each
+ * thread is shown as it was when visited, and threads that start or end between two steps may be absent. To
+ * be freed before the unit is detached. */
 typedef struct WaitsQuery WaitsQuery;
 
 /* -ENODATA: threads of the unit are not observed. */
@@ -55,25 +55,26 @@ WaitsQuery* waits_query_free(WaitsQuery *q);
 static inline void waits_query_freep(WaitsQuery **q) {
         waits_query_free(*q);
 }
-/* 0: it is complete. */
+/* Continues the reading. 0: complete; > 0: more steps are needed. */
 int waits_query_step(WaitsQuery *q, Unit *u);
-/* The names of futexes were searched, which took that long. */
+/* The search for names of futexes has ended, after a run time of nsec. */
 typedef void (*waits_names_t)(uint64_t nsec, void *userdata);
-/* Once it is complete: has names of futexes searched in the memory maps of processes. 1: that is under way,
- * and the handler will be called; 0: it has ended, or there are none. */
+/* For a complete reading, searches names of futexes in the memory maps of processes. 1: the search is in
+ * progress, and the handler will be called; 0: it has ended, or there are no futexes. */
 int resources_query_find_names(WaitsQuery *q, Unit *u, bool root, waits_names_t handler, void *userdata);
-/* Once it is complete; the former for some threads at a time, 1: there are more. */
+/* Serialization of a complete reading. threads_query_to_json() converts some threads per call; 1: there are
+ * more. */
 int threads_query_to_json(WaitsQuery *q, sd_json_variant **ret);
 int resources_query_to_json(WaitsQuery *q, Unit *u, sd_json_variant **ret);
 
-/* Takes the figures of a reading that is complete. */
+/* Moves the result out of a complete reading. */
 void threads_query_take(WaitsQuery *q, ThreadsReading *ret);
 void resources_query_take(WaitsQuery *q, ResourcesReading *ret);
 bool resource_equal(const struct qos_wait_target *a, const struct qos_wait_target *b);
-/* The same target in another reading; NULL: nothing has waited for it by then. */
+/* Finds the target in another reading; NULL: no waits for it so far. */
 const struct qos_wait_target* resources_find(const ResourcesReading *r, const struct qos_wait_target *row);
-/* Name of a kernel lock. */
+/* Formats the name of a kernel lock. */
 void resource_format_lock(const struct qos_wait_target *row, char *ret, size_t size);
-/* Occupant of a CPU. Returns its unit, or NULL if there is none or it is unknown. */
+/* Formats the name of a CPU occupant. Returns its unit; NULL: none or unknown. */
 const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row, CgroupNames *groups,
                                 char *ret, size_t size);

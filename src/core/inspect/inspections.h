@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* State of inspections that is not that of a unit. */
+/* State of inspections in the manager. */
 
 #include "child-queue.h"
 #include "evidence.h"
 
 typedef struct Inspections {
-        ChildQueue *children;           /* names of futexes are looked up in */
+        ChildQueue *children;           /* that look up names of futexes */
         SendCounts sends;
 } Inspections;

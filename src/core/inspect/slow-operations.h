@@ -5,5 +5,5 @@
 
 #include "unit.h"
 
-/* As the reply of SlowOperations. -ENODATA: the unit is not observed with "storage". */
+/* Returns the reply of SlowOperations. -ENODATA: the unit is not observed with "storage". */
 int unit_get_slow_operations(Unit *u, sd_json_variant **ret);

@@ -16,7 +16,7 @@ typedef struct Usage Usage;
 /* Probes that need a contention map. */
 #define PROBES_CONTENTION (PROBE_CPU | PROBE_BLOCK | PROBE_MEMORY)
 
-/* Of a unit. */
+/* State of a unit. */
 typedef struct UnitContention {
         const struct qos_contention_map *map; /* mapped read-only; NULL: none */
         const struct qos_contention_cpu *cpus; /* its per-CPU part */
@@ -32,7 +32,7 @@ typedef struct UnitContention {
         Usage *usage;                   /* statistics of its control group; NULL: not read */
 } UnitContention;
 
-/* All contention maps. */
+/* State of the manager. */
 typedef struct ContentionProbe {
         const struct qos_contention_map *machine; /* contention map of the machine (probe.h), while a unit is
                                                    * observed with "block" */
@@ -53,7 +53,7 @@ void contention_stop(Manager *m);
  * UNITS_MAX_LIMIT elements. */
 bool unit_get_contention_sources(const Unit *u, ContentionSource *buffer, ContentionSources *ret);
 
-/* Moves the contention map of a retained unit that is attached again. */
+/* Moves the contention map of closed, a retained unit, to u, the same unit attached again. */
 void unit_adopt_contention(Unit *u, Unit *closed);
 
 /* Serialization for the state file. */

@@ -14,7 +14,7 @@ typedef struct LibraryScan LibraryScan;
 typedef struct Manager Manager;
 typedef struct Unit Unit;
 
-/* Of a unit. */
+/* State of a unit. */
 typedef struct UnitOpenSSL {
         bool watched;                   /* observed with "tls" */
         bool found;                     /* a process had libssl mapped at the last scan */
@@ -24,17 +24,17 @@ typedef struct UnitOpenSSL {
         uint64_t rescan_delay;          /* minimum delay of the next scan, ns */
 } UnitOpenSSL;
 
-/* All units with the probe. */
+/* State of the manager. */
 typedef struct OpenSSLWatch {
         unsigned n_watched;
         sd_event_source *events;        /* unknown libraries found by the kernel */
         sd_event_source *timer;         /* for the next scan of a unit */
-        LibraryScan *scan;              /* that is under way, or NULL */
+        LibraryScan *scan;              /* scan in progress; NULL: none */
         uint64_t swept_at;              /* CLOCK_MONOTONIC ns of the last sweep for unused libraries */
 } OpenSSLWatch;
 
 /* To be called when holds or the hierarchy have changed. started: unit with new processes; or NULL. */
 void openssl_update(Manager *m, Unit *started);
 
-/* Nothing is observed any more. */
+/* To be called when nothing is observed any more. */
 void openssl_stop(Manager *m);

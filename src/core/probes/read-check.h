@@ -2,8 +2,8 @@
 #pragma once
 
 /* Keeps the program requests_read attached while it is needed: it runs for each read of any TCP socket of
- * the machine, and sees what requests_content does not see, spliced reads above all. How a unit reads is
- * known after some of its reads; until then it is attached. */
+ * the machine, and sees what requests_content does not see, spliced reads above all. Whether a unit needs
+ * the program is known after some of its reads; until then it is attached. */
 
 #include <stdint.h>
 
@@ -12,7 +12,7 @@
 typedef struct Manager Manager;
 typedef struct Unit Unit;
 
-/* Of all units. */
+/* State of the manager. */
 typedef struct ReadWatch {
         sd_event_source *events;        /* notifications of the programs */
         sd_event_source *timer;         /* end of the check of units with few reads; NULL: none is checked */

@@ -16,7 +16,7 @@
  * restart. */
 #define HISTORY_USEC (5 * (HISTORY_FINE_NSEC / NSEC_PER_USEC))
 
-/* Delay for programs that are still recording at the end of a step. */
+/* Delay after the end of a step, for programs that are still recording in it. */
 #define HISTORY_DELAY_USEC (100 * USEC_PER_MSEC)
 
 static int history_path(const Manager *m, unsigned slot, char **ret) {
@@ -58,7 +58,6 @@ void manager_forget_histories(Manager *m) {
         (void) closedir(d);
 }
 
-/* Collects the steps of all units, and saves the histories. */
 void manager_collect_history(Manager *m) {
         FOREACH_UNIT(u, m) {
                 _cleanup_free_ char *path = NULL;
@@ -115,8 +114,8 @@ void unit_load_history(Unit *u, uint32_t generation) {
                 u->history.steps = h;
         } else if (r == -ESTALE)
                 (void) log_unit_full_errno(u->name, LOG_NOTICE, 0,
-                                           "History of '%s' is of another version of qosd: it begins anew.",
-                                           u->name);
+                                           "History of '%s' is of another version of qosd, starting a "
+                                           "new one.", u->name);
         else if (r != -ENOENT)
                 log_unit_warning_errno(u->name, r, "Failed to load history of '%s', starting a new "
                                                    "one: %m",

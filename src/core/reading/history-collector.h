@@ -13,18 +13,19 @@ typedef struct Unit Unit;
 
 typedef struct History History;
 
-/* Of a unit. */
+/* State of a unit. */
 typedef struct UnitHistory {
         History *steps;                 /* history.h; NULL: none yet */
         struct {
                 uint64_t index;
                 uint64_t signature;
-        } collected[8];                 /* steps collected, by index; one more than the kernel keeps */
+        } collected[8];                 /* collected steps, by index modulo size; one more than the kernel
+                                         * keeps */
         uint64_t violated_since, violated_until; /* see unit_note_violation(); 0: never */
         bool unsaved;                   /* saving has failed, and was logged */
 } UnitHistory;
 
-/* Of all units. */
+/* State of the manager. */
 typedef struct HistoryCollector {
         char *prefix;                   /* path of history files, without the number of the slot; NULL:
                                          * none */
@@ -32,7 +33,7 @@ typedef struct HistoryCollector {
 } HistoryCollector;
 
 int history_collector_init(Manager *m);
-/* Collects a last time. */
+/* Collects once more, then stops. */
 void history_collector_done(Manager *m);
 
 void unit_forget_history(Manager *m, unsigned slot);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* State of readings that is not that of a unit. */
+/* State of readings in the manager. */
 
 #include "gauges.h"
 #include "history-collector.h"
@@ -11,5 +11,5 @@ typedef struct Readings {
         GaugeReadings gauges;
         HistoryCollector history;
         MountNames mount_names;
-        unsigned n_queries;             /* of units that are not attached, waiting for PID 1 */
+        unsigned n_queries;             /* queries of unattached units that wait for PID 1 */
 } Readings;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Why a name is that of no attached unit: there may be no such unit at all. */
+/* Finds out whether a name that no attached unit has is that of an existing unit. */
 
 #include "manager.h"
 
 typedef struct UnitQuery UnitQuery;
 
-/* e: NotAttached or NoSuchUnit. Valid during the call. */
+/* e: NotAttached or NoSuchUnit; valid during the call. */
 typedef void (*unit_query_handler_t)(const QosError *e, void *userdata);
 
-/* Behind a failure of manager_get_unit(), whose error is e. Returns 1 if PID 1 has to reply before the
- * handler is called; 0: e is the error, which may have become NoSuchUnit. */
+/* To be called when manager_get_unit() has failed with e. Returns 1 if PID 1 was queried: the handler will
+ * be called. 0: e is the result, which may have been changed to NoSuchUnit. */
 int unit_query_new(Manager *m, const char *written, QosError *e, unit_query_handler_t handler,
                    void *userdata, UnitQuery **ret);
 UnitQuery* unit_query_free(UnitQuery *q);

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* A reading of a unit: the maps, and what is measured at the moment, gathered once for all windows that
- * are filled from it. */
+/* A reading of a unit: its maps and measured values, gathered once for all windows. */
 
 #include "manager.h"
 #include "snapshot-fill.h"
 #include "unit-peers.h"
 
-/* Which figures of iterators are updated first, unless that was done a moment ago (gauges.h). */
+/* Values of iterators to be updated first (gauges.h). */
 typedef enum ReadingRefresh {
         READING_LISTENERS = 1U << 0,
         READING_IN_FLIGHT = 1U << 1,
-        READING_MISSING   = 1U << 2,    /* also if it was, and requests have arrived since */
+        READING_MISSING   = 1U << 2,    /* regardless of age if requests have arrived since */
 } ReadingRefresh;
 
 typedef struct UnitReading {
@@ -26,13 +25,13 @@ typedef struct UnitReading {
         StorageSources storage;
 } UnitReading;
 
-/* What is measured by the attached programs: bits of Measured. */
+/* Bits of Measured that the attached programs measure. */
 uint64_t manager_get_measured(Manager *m);
 
-/* refresh: of ReadingRefresh */
+/* refresh: flags of ReadingRefresh */
 void unit_reading_begin(Unit *u, uint64_t now, unsigned refresh, UnitReading *ret);
 
-/* Of a unit with a map: see reading_get_gauges(). */
+/* For a unit with a map, see reading_get_gauges(). */
 void unit_reading_get_gauges(UnitReading *r);
 
 /* False: contention is not observed. cells: for readings with all counters. */
@@ -41,5 +40,5 @@ bool unit_reading_get_contention(UnitReading *r, bool cells);
 /* False: the unit is not observed with "storage". */
 bool unit_reading_get_storage(UnitReading *r);
 
-/* Endpoints and peers over a window. covered: as for the unit. */
+/* Endpoints and peers over a window. covered: of the unit's reading. */
 void unit_reading_get_rows(const UnitReading *r, uint64_t window, uint64_t covered, RowsReading *ret);

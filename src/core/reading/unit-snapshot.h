@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Parts of a snapshot, for readers that do not need all of it. */
+/* Snapshots, and parts of them. */
 
 #include "unit-reading.h"
 
-/* Statistics of the control group; of a unit without any, nothing. */
+/* Fills in statistics of the control group. Leaves c unchanged if they are not read. */
 void usage_fill(const Unit *u, uint64_t window, Contention *c);
 
 /* Components of the totals of a snapshot. */
@@ -16,6 +16,6 @@ typedef struct TotalReading {
         WindowRow client;               /* sum of all peers */
 } TotalReading;
 
-/* at: NULL for now. ret_total: NULL if not needed; has what ret->totals says is measured. */
+/* at: NULL: now. ret_total: NULL: not needed; valid where ret->totals is not absent. */
 void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, RowsReading *ret_rows,
                    TotalReading *ret_total);

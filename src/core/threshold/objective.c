@@ -8,12 +8,12 @@
 #include "threshold-sample.h"
 #include "unit-reading.h"
 
-static bool threshold_is_objective(const Threshold *a, double *ret_target) {
-        return a->source != THRESHOLD_SOURCE_CONDITION && threshold_rule_is_objective(&a->rule, ret_target);
+static bool threshold_is_objective(const Threshold *t, double *ret_target) {
+        return t->source != THRESHOLD_SOURCE_CONDITION && threshold_rule_is_objective(&t->rule, ret_target);
 }
 
-/* missing: requests without a response, which are in none of the distributions. An error that is late, too,
- * counts as two that are not good: which errors are late is not known. */
+/* missing: requests without a response, which no distribution includes. A late error counts as two bad
+ * requests, as it is unknown which errors are late. */
 static ObjectiveCounts counts_make(const ThresholdRule *rule, uint64_t within, uint64_t count,
                                    uint64_t missing, uint64_t errors) {
         if (rule->good == GOOD_SUCCESS)
@@ -26,7 +26,7 @@ static ObjectiveCounts count_all(const WindowReading *reading, const ThresholdRu
         enum qos_distribution d;
         double q;
 
-        (void) metric_get_server_quantile(rule->metric, &d, &q); /* it is an objective */
+        (void) metric_get_server_quantile(rule->metric, &d, &q); /* cannot fail for an objective */
         return counts_make(rule, window_count_within(reading, d, threshold_rule_get_good_limit(rule)),
                            window_get_count(reading, d),
                            cells[QOS_COUNTER_ERRORS_RESET] + cells[QOS_COUNTER_ERRORS_TIMEOUT],
@@ -34,7 +34,7 @@ static ObjectiveCounts count_all(const WindowReading *reading, const ThresholdRu
                            cells[QOS_COUNTER_ERRORS_REPLIES]);
 }
 
-/* Of one endpoint, which has no figures before its first request. False: requests overlap. */
+/* Counts of one endpoint, which has no row before its first request. False: requests overlap. */
 static bool count_endpoint(const Unit *u, const RowsReading *rows, const ThresholdRule *rule,
                            ObjectiveCounts *ret) {
         WindowRow value;
@@ -66,14 +66,16 @@ static bool read_endpoint(Unit *u, const ThresholdRule *rule, ObjectiveCounts *r
         return rows.measured && count_endpoint(u, &rows, rule, ret);
 }
 
-/* What has no response, in no counter yet. */
+/* Requests without response, which no counter includes yet. */
 typedef struct Pending {
-        uint64_t n;                     /* requests that have waited for longer than the limit */
-        uint64_t silence;               /* ns for which these should have had one, and nothing has got any */
+        uint64_t n;                     /* requests older than the limit */
+        uint64_t silence;               /* ns for which the oldest has exceeded the limit, if there were no
+                                         * responses meanwhile */
         uint64_t covered;               /* ns of the totals */
 } Pending;
 
-/* The time for which the oldest of these has exceeded the limit, if there was no response in that. */
+/* Returns late, the time for which the oldest request has exceeded the limit, in ns; 0: there were responses
+ * meanwhile. */
 static uint64_t read_silence(const WindowSources *sources, uint64_t now, uint64_t late) {
         WindowReading reading;
         uint64_t window;
@@ -90,7 +92,7 @@ static uint64_t read_silence(const WindowSources *sources, uint64_t now, uint64_
                 reading.cells[QOS_COUNTER_ERRORS_TIMEOUT] > 0 ? 0 : late;
 }
 
-/* ret_pending: NULL: not needed, as in the total, which does not fall when these get their response. */
+/* ret_pending: NULL: not needed. */
 static bool read_counts(Unit *u, const ThresholdRule *rule, uint64_t window, Pending *ret_pending,
                         ObjectiveCounts *ret) {
         double limit = threshold_rule_get_good_limit(rule);
@@ -104,7 +106,7 @@ static bool read_counts(Unit *u, const ThresholdRule *rule, uint64_t window, Pen
         if (!u->view || !is_measured(manager_get_measured(u->manager), MEASURED_ARRIVALS))
                 return false;
         if (*rule->selector)
-                return read_endpoint(u, rule, ret); /* what is pending is known of the whole unit alone */
+                return read_endpoint(u, rule, ret); /* pending requests are known for the whole unit only */
         if (ret_pending)
                 gauges_refresh(u->manager, now, /* missing= */ false);
         unit_get_sources(u, buffer, &sources);
@@ -121,8 +123,8 @@ static bool read_counts(Unit *u, const ThresholdRule *rule, uint64_t window, Pen
         return true;
 }
 
-/* Requests of a period that are not good, besides those that were counted. Clients that wait send no others:
- * while nothing gets a response, as many count as in the rest of the period. */
+/* Bad requests of a period in addition to those counted. As waiting clients send no further requests, the
+ * time without any response counts with the rate of requests of the rest of the period. */
 static uint64_t pending_count(const Pending *pending, uint64_t total, uint64_t period) {
         period = MIN(period, pending->covered);
         if (pending->n == 0 || period <= pending->silence)
@@ -131,35 +133,35 @@ static uint64_t pending_count(const Pending *pending, uint64_t total, uint64_t p
                                         (double) (period - pending->silence));
 }
 
-/* Counts may decrease when a response in transmission exceeds the limit, and when totals restart. */
-static ObjectiveCounts threshold_subtract_before(const Threshold *a, ObjectiveCounts counts) {
-        counts.good -= MIN(counts.good, a->before.good);
-        counts.total -= MIN(counts.total, a->before.total);
+/* Counts may have decreased: a response in transmission has exceeded the limit, or totals have restarted. */
+static ObjectiveCounts threshold_subtract_before(const Threshold *t, ObjectiveCounts counts) {
+        counts.good -= MIN(counts.good, t->before.good);
+        counts.total -= MIN(counts.total, t->before.total);
         counts.good = MIN(counts.good, counts.total);
         return counts;
 }
 
-bool threshold_get_error_budget(const Threshold *a, ErrorBudget *ret) {
+bool threshold_get_error_budget(const Threshold *t, ErrorBudget *ret) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         ObjectiveCounts counts, within;
         Pending pending;
         double target;
 
-        if (!threshold_is_objective(a, &target) ||
-            !read_counts(a->unit, &a->rule, WINDOW_TOTAL, &pending, &counts))
+        if (!threshold_is_objective(t, &target) ||
+            !read_counts(t->unit, &t->rule, WINDOW_TOTAL, &pending, &counts))
                 return false;
 
-        ret->counts = threshold_subtract_before(a, counts);
+        ret->counts = threshold_subtract_before(t, counts);
         for (BurnPeriod i = 0; i < BURN_PERIODS; i++) {
                 bool known = true;
 
                 /* Windows of the unit include counts from before a restart of qosd */
-                if (*a->rule.selector || !window_is_valid(burn_period_table[i].nsec))
-                        within = a->history && a->history->begun
-                                ? objective_history_get(a->history, now, i, counts)
+                if (*t->rule.selector || !window_is_valid(burn_period_table[i].nsec))
+                        within = t->history && t->history->begun
+                                ? objective_history_get(t->history, now, i, counts)
                                 : ret->counts;
                 else
-                        known = read_counts(a->unit, &a->rule, burn_period_table[i].nsec, NULL, &within);
+                        known = read_counts(t->unit, &t->rule, burn_period_table[i].nsec, NULL, &within);
                 if (!known)
                         within = (ObjectiveCounts) {};
                 else
@@ -169,38 +171,38 @@ bool threshold_get_error_budget(const Threshold *a, ErrorBudget *ret) {
         return true;
 }
 
-bool threshold_count_totals(const Threshold *a, const WindowReading *totals, const RowsReading *rows,
+bool threshold_count_totals(const Threshold *t, const WindowReading *totals, const RowsReading *rows,
                             TotalObjective *ret) {
         ObjectiveCounts counts;
         double target;
 
-        if (!threshold_is_objective(a, &target))
+        if (!threshold_is_objective(t, &target))
                 return false;
-        if (!*a->rule.selector)
-                counts = count_all(totals, &a->rule);
-        else if (!rows->measured || !count_endpoint(a->unit, rows, &a->rule, &counts))
+        if (!*t->rule.selector)
+                counts = count_all(totals, &t->rule);
+        else if (!rows->measured || !count_endpoint(t->unit, rows, &t->rule, &counts))
                 return false;
 
         *ret = (TotalObjective) {
-                .threshold = a->rule.name,
+                .threshold = t->rule.name,
                 .target = target,
-                .counts = threshold_subtract_before(a, counts),
+                .counts = threshold_subtract_before(t, counts),
         };
         return true;
 }
 
-void objective_begin(Threshold *a) {
+void objective_begin(Threshold *t) {
         double target;
 
-        if (!threshold_is_objective(a, &target) ||
-            !read_counts(a->unit, &a->rule, WINDOW_TOTAL, NULL, &a->before))
-                a->before = (ObjectiveCounts) {};
+        if (!threshold_is_objective(t, &target) ||
+            !read_counts(t->unit, &t->rule, WINDOW_TOTAL, NULL, &t->before))
+                t->before = (ObjectiveCounts) {};
 }
 
-void objective_record(Threshold *a, uint64_t now) {
+void objective_record(Threshold *t, uint64_t now) {
         ObjectiveCounts counts;
 
-        if (a->history && objective_history_is_due(a->history, now) &&
-            read_counts(a->unit, &a->rule, WINDOW_TOTAL, NULL, &counts))
-                objective_history_add(a->history, now, counts);
+        if (t->history && objective_history_is_due(t->history, now) &&
+            read_counts(t->unit, &t->rule, WINDOW_TOTAL, NULL, &counts))
+                objective_history_add(t->history, now, counts);
 }

@@ -12,99 +12,99 @@ const char* state_share_name(const ShareChange *c) {
         abort();
 }
 
-/* Entries of inactive users without suppressed events are freed. NULL: -ENOMEM. */
+/* Rate limit of a user; NULL: out of memory. Frees those of inactive users without suppressed events. */
 static UserRateLimit* monitor_get_rate_limit(ThresholdMonitor *thresholds, uid_t uid, uint64_t now) {
-        UserRateLimit *t;
+        UserRateLimit *limit;
 
-        for (UserRateLimit **p = &thresholds->rate_limits; (t = *p); ) {
-                if (t->uid == uid)
+        for (UserRateLimit **p = &thresholds->rate_limits; (limit = *p); ) {
+                if (limit->uid == uid)
                         break;
-                if (t->suppressed == 0 && now >= t->since + CROSSINGS_NSEC) {
-                        *p = t->next;
-                        free(t);
+                if (limit->suppressed == 0 && now >= limit->since + CROSSINGS_NSEC) {
+                        *p = limit->next;
+                        free(limit);
                 } else
-                        p = &t->next;
+                        p = &limit->next;
         }
-        if (!t) {
-                t = new0(UserRateLimit, 1);
-                if (!t)
+        if (!limit) {
+                limit = new0(UserRateLimit, 1);
+                if (!limit)
                         return NULL;
-                t->uid = uid;
-                t->next = thresholds->rate_limits;
-                thresholds->rate_limits = t;
+                limit->uid = uid;
+                limit->next = thresholds->rate_limits;
+                thresholds->rate_limits = limit;
         }
-        if (now >= t->since + CROSSINGS_NSEC) {
-                t->since = now;
-                t->n = 0;
+        if (now >= limit->since + CROSSINGS_NSEC) {
+                limit->since = now;
+                limit->n = 0;
         }
-        return t;
+        return limit;
 }
 
-/* Emits a state change. l: sample; NULL: none. */
-static void threshold_notify(Threshold *a, uint64_t suppressed, const ThresholdSample *l) {
-        Manager *m = a->unit->manager;
+/* Emits a state change. sample: sample; NULL: none. */
+static void threshold_notify(Threshold *t, uint64_t suppressed, const ThresholdSample *sample) {
+        Manager *m = t->unit->manager;
         ThresholdMonitor *thresholds = m->thresholds;
         ThresholdEvent *e = thresholds->events + (thresholds->seq + 1) % THRESHOLD_EVENTS_MAX;
         char *unit;
 
         thresholds->seq++;
-        unit = strdup(a->unit->name);
+        unit = strdup(t->unit->name);
         if (!unit)
-                (void) log_oom(); /* the event is lost, which threshold_monitor_foreach_event() reports */
+                (void) log_oom(); /* the event is lost, and counted by threshold_monitor_count_missed() */
         free(e->unit);
         *e = (ThresholdEvent) {
                 .seq = thresholds->seq,
-                .timestamp = a->since,
+                .timestamp = t->since,
                 .unit = unit,
-                .rule = a->rule,
-                .state = a->machine.state,
-                .previous = a->reported,
-                .value = a->value,
-                .samples = a->samples,
+                .rule = t->rule,
+                .state = t->machine.state,
+                .previous = t->reported,
+                .value = t->value,
+                .samples = t->samples,
                 .suppressed = suppressed,
         };
-        a->reported = a->machine.state;
+        t->reported = t->machine.state;
         thresholds->saving = true;
-        if (l)
-                e->n_shares = unit_get_state_share_changes(a->unit, l->now, l->window, e->shares);
+        if (sample)
+                e->n_shares = unit_get_state_share_changes(t->unit, sample->now, sample->window, e->shares);
         if (!unit)
                 return;
-        manager_emit_threshold_event(a->unit, e);
+        manager_emit_threshold_event(t->unit, e);
 }
 
 /* Emits an event if the state differs from the one last reported, and the rate limit permits. Returns true
  * if it did. */
-bool threshold_notify_if_changed(Threshold *a, ThresholdState previous, uint64_t now,
-                                 const ThresholdSample *l) {
-        bool changed = a->machine.state != previous, waited = previous != a->reported,
-                news = a->machine.state != a->reported;
-        ThresholdMonitor *thresholds = a->unit->manager->thresholds;
+bool threshold_notify_if_changed(Threshold *t, ThresholdState previous, uint64_t now,
+                                 const ThresholdSample *sample) {
+        bool changed = t->machine.state != previous, waited = previous != t->reported,
+                news = t->machine.state != t->reported;
+        ThresholdMonitor *thresholds = t->unit->manager->thresholds;
         uint64_t suppressed = 0;
 
         if (changed)
-                threshold_update_flag(a, a->machine.state == THRESHOLD_VIOLATED);
+                threshold_update_flag(t, t->machine.state == THRESHOLD_VIOLATED);
         else if (!news)
                 return false;
 
-        if (a->uid != 0) {
-                UserRateLimit *t = monitor_get_rate_limit(thresholds, a->uid, now);
+        if (t->uid != 0) {
+                UserRateLimit *limit = monitor_get_rate_limit(thresholds, t->uid, now);
 
-                if (!t && l)
+                if (!limit && sample)
                         return false;
                 /* The state pending before is superseded, and so is a return to the state last reported */
-                if (t && changed && waited)
-                        t->suppressed += 1 + !news;
+                if (limit && changed && waited)
+                        limit->suppressed += 1 + !news;
                 /* The final state is always reported: there is no later opportunity, and at most one per
                  * event before */
-                if (!news || (l && t->n >= CROSSINGS_PER_UID_MAX))
+                if (!news || (sample && limit->n >= CROSSINGS_PER_UID_MAX))
                         return false;
-                if (t) {
-                        t->n++;
-                        suppressed = t->suppressed;
-                        t->suppressed = 0;
+                if (limit) {
+                        limit->n++;
+                        suppressed = limit->suppressed;
+                        limit->suppressed = 0;
                 }
         }
-        threshold_notify(a, suppressed, l);
+        threshold_notify(t, suppressed, sample);
         return true;
 }
 
@@ -122,7 +122,7 @@ void threshold_monitor_set_seq(Manager *m, uint64_t seq, uint64_t begin) {
         m->thresholds->ended = seq;
 }
 
-/* NULL: overwritten, or of a previous run. */
+/* NULL: overwritten, lost, or of a previous run. */
 static const ThresholdEvent* threshold_monitor_get_event(const ThresholdMonitor *thresholds, uint64_t seq) {
         const ThresholdEvent *e = thresholds->events + seq % THRESHOLD_EVENTS_MAX;
 
@@ -154,7 +154,7 @@ int threshold_monitor_foreach_event(Manager *m, uint64_t since,
         return 0;
 }
 
-/* To be called after a round of evaluations, for observers with slow operations. */
+/* To be called after a round of evaluations. */
 void threshold_monitor_end_round(ThresholdMonitor *thresholds) {
         if (thresholds->ended == thresholds->seq)
                 return;

@@ -9,8 +9,9 @@
 #include "log.h"
 #include "threshold-internal.h"
 
-/* Directory of a unit: its name, or a control group path escaped as by systemd-escape --path. */
-static int level_directory(const ThresholdMonitor *thresholds, const char *unit, char **ret) {
+/* Path of the directory of a unit: its name, or the control group path escaped as by systemd-escape
+ * --path. */
+static int flag_directory(const ThresholdMonitor *thresholds, const char *unit, char **ret) {
         char name[NAME_MAX + 1];
         size_t n = 0;
 
@@ -35,7 +36,7 @@ static int level_directory(const ThresholdMonitor *thresholds, const char *unit,
         return 0;
 }
 
-static int level_write(const char *path, const char *rule) {
+static int flag_write(const char *path, const char *rule) {
         _cleanup_close_ int fd = -EBADF;
 
         fd = open(path, O_WRONLY|O_CREAT|O_TRUNC|O_NOFOLLOW|O_CLOEXEC, 0644);
@@ -44,23 +45,23 @@ static int level_write(const char *path, const char *rule) {
         return 0;
 }
 
-/* The file appears with its contents: for a path unit each of mode, contents and close would be another
- * change, for which it starts its service again. */
-static int level_create(const char *directory, const Threshold *a) {
+/* Creates the file atomically, with its contents: to a path unit each of mode, contents and close would be a
+ * change, and start its service again. */
+static int flag_create(const char *directory, const Threshold *t) {
         _cleanup_free_ char *path = NULL, *temporary = NULL, *rule = NULL;
         int r;
 
-        if (asprintf(&path, "%s/%s", directory, a->rule.name) < 0) {
+        if (asprintf(&path, "%s/%s", directory, t->rule.name) < 0) {
                 path = NULL;
                 return -ENOMEM;
         }
-        /* No name of a threshold */
-        if (asprintf(&temporary, "%s/.#%s", directory, a->rule.name) < 0) {
+        /* Not a valid name of a threshold */
+        if (asprintf(&temporary, "%s/.#%s", directory, t->rule.name) < 0) {
                 temporary = NULL;
                 return -ENOMEM;
         }
         /* Readable by everyone, hence without private selectors */
-        r = threshold_rule_format(&a->rule, /* named= */ false, &rule);
+        r = threshold_rule_format(&t->rule, /* named= */ false, &rule);
         if (r < 0)
                 return r;
 
@@ -68,7 +69,7 @@ static int level_create(const char *directory, const Threshold *a) {
                 return -errno;
         if (chmod(directory, 0755) < 0)
                 return -errno;
-        r = level_write(temporary, rule);
+        r = flag_write(temporary, rule);
         if (r >= 0 && renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_NOREPLACE) < 0)
                 r = -errno;
         if (r < 0)
@@ -76,7 +77,7 @@ static int level_create(const char *directory, const Threshold *a) {
         return r == -EEXIST ? 0 : r; /* unchanged: rewriting would trigger watchers */
 }
 
-static void level_remove(const char *directory, const char *name) {
+static void flag_remove(const char *directory, const char *name) {
         _cleanup_free_ char *path = NULL;
 
         if (asprintf(&path, "%s/%s", directory, name) < 0) {
@@ -89,22 +90,22 @@ static void level_remove(const char *directory, const char *name) {
 }
 
 /* The file exists if, and only if, the threshold is violated. */
-void threshold_update_flag(const Threshold *a, bool violated) {
-        ThresholdMonitor *thresholds = a->unit->manager->thresholds;
+void threshold_update_flag(const Threshold *t, bool violated) {
+        ThresholdMonitor *thresholds = t->unit->manager->thresholds;
         _cleanup_free_ char *directory = NULL;
         int r;
 
-        if (!thresholds->directory || a->source == THRESHOLD_SOURCE_CONDITION)
+        if (!thresholds->directory || t->source == THRESHOLD_SOURCE_CONDITION)
                 return;
-        r = level_directory(thresholds, a->unit->name, &directory);
+        r = flag_directory(thresholds, t->unit->name, &directory);
         if (r >= 0 && violated)
-                r = level_create(directory, a);
+                r = flag_create(directory, t);
         else if (r >= 0)
-                level_remove(directory, a->rule.name);
+                flag_remove(directory, t->rule.name);
         if (r < 0)
-                log_unit_warning_errno(a->unit->name, r,
+                log_unit_warning_errno(t->unit->name, r,
                                        "Failed to create flag file of threshold '%s' of '%s': %m",
-                                       a->rule.name, a->unit->name);
+                                       t->rule.name, t->unit->name);
 }
 
 /* Removes outdated files of the previous run. */
@@ -133,12 +134,12 @@ static void directory_prune(const ThresholdMonitor *thresholds) {
                         FOREACH_UNIT(u, thresholds->manager) {
                                 _cleanup_free_ char *directory = NULL;
 
-                                if (level_directory(thresholds, u->name, &directory) < 0 ||
+                                if (flag_directory(thresholds, u->name, &directory) < 0 ||
                                     !streq(strrchr(directory, '/') + 1, de->d_name))
                                         continue;
-                                for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a))
-                                        right = right || (a->machine.state == THRESHOLD_VIOLATED &&
-                                                          streq(a->rule.name, file->d_name));
+                                for (Threshold *t = threshold_next(u, NULL); t; t = threshold_next(u, t))
+                                        right = right || (t->machine.state == THRESHOLD_VIOLATED &&
+                                                          streq(t->rule.name, file->d_name));
                         }
                         if (!right)
                                 (void) unlinkat(dirfd(files), file->d_name, 0);
@@ -156,7 +157,7 @@ void threshold_monitor_restored(Manager *m) {
                 return;
         directory_prune(thresholds);
         FOREACH_UNIT(u, m)
-                for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a))
-                        if (a->machine.state == THRESHOLD_VIOLATED)
-                                threshold_update_flag(a, true);
+                for (Threshold *t = threshold_next(u, NULL); t; t = threshold_next(u, t))
+                        if (t->machine.state == THRESHOLD_VIOLATED)
+                                threshold_update_flag(t, true);
 }

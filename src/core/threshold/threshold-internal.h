@@ -23,7 +23,7 @@ struct ThresholdMonitor {
         sd_event_source *timer;
         bool saving;                    /* state has to be saved after this round */
         uint64_t seq;                   /* of the newest event */
-        uint64_t seq_begin;             /* before the first event */
+        uint64_t seq_begin;             /* number before the first event */
         ThresholdEvent events[THRESHOLD_EVENTS_MAX]; /* ring, by seq */
         uint64_t ended;                 /* newest event at the end of the last round */
         char *directory;                /* of flag files; NULL: none */
@@ -34,13 +34,13 @@ void monitor_arm_timer(Manager *m, bool at_once);
 void threshold_monitor_save(ThresholdMonitor *thresholds);
 
 /* threshold-events.c */
-bool threshold_notify_if_changed(Threshold *a, ThresholdState previous, uint64_t now,
-                                 const ThresholdSample *l);
+bool threshold_notify_if_changed(Threshold *t, ThresholdState previous, uint64_t now,
+                                 const ThresholdSample *sample);
 void threshold_monitor_end_round(ThresholdMonitor *thresholds);
 
 /* threshold-set.c */
-/* The unit and the rule are not taken from the request: they are parsed already. */
+/* u and rule are the parsed unit and threshold of the request. */
 int threshold_new(Unit *u, const ThresholdRule *rule, const ThresholdRequest *request, Threshold **ret);
 
 /* threshold-flags.c */
-void threshold_update_flag(const Threshold *a, bool violated);
+void threshold_update_flag(const Threshold *t, bool violated);

@@ -5,16 +5,16 @@
 
 #include "util.h"
 
-/* Per unit. An evaluation is a comparison, and per distinct window one reading per second, or ten. */
+/* Per unit. An evaluation takes a comparison, and, per distinct window, one to ten readings per second. */
 #define THRESHOLDS_PER_UNIT_MAX 32U
 
-/* All units: eight for each. */
+/* For all units together, eight each on average. */
 #define THRESHOLDS_MAX 2048U
 
-/* Per user other than root, including pending conditions. */
+/* Per user other than root, including conditions that clients wait for. */
 #define THRESHOLDS_PER_UID_MAX 128U
 
-/* Events per user other than root and period: all thresholds may change once. Further changes are
+/* Events per user other than root and period, so that each threshold may change once. Further changes are
  * suppressed, and the resulting state is reported later. */
 #define CROSSINGS_PER_UID_MAX THRESHOLDS_PER_UID_MAX
 #define CROSSINGS_NSEC (10 * NSEC_PER_SEC)

@@ -13,75 +13,78 @@
 /* ---- evaluation --------------------------------------------------------------------------------------- */
 
 /* Returns true if an event was emitted, whose handlers may have changed the unit's thresholds. */
-static bool threshold_evaluate(Threshold *a, const ThresholdSample *l) {
-        ThresholdState previous = a->machine.state;
+static bool threshold_evaluate(Threshold *t, const ThresholdSample *sample) {
+        ThresholdState previous = t->machine.state;
 
-        a->next_evaluation = (l->now / a->period + 1) * a->period;
-        a->value = unit_get_threshold_value(a->unit, l, &a->rule, &a->samples);
-        if (!(isnan(a->value) && threshold_sample_is_hidden(a->unit, l, &a->rule) &&
-              threshold_machine_hold(&a->machine, l->now)) &&
-            threshold_machine_step(&a->rule, &a->machine, l->now, a->value))
-                a->since = l->timestamp;
-        if (a->source != THRESHOLD_SOURCE_CONDITION && a->machine.state == THRESHOLD_VIOLATED)
-                unit_note_violation(a->unit, l->now - MIN(l->now, a->rule.window_nsec + a->rule.enter_nsec),
-                                    a->next_evaluation);
-        if (a->source != THRESHOLD_SOURCE_CONDITION)
-                return threshold_notify_if_changed(a, previous, l->now, l);
-        if (a->machine.state == previous)
+        t->next_evaluation = (sample->now / t->period + 1) * t->period;
+        t->value = unit_get_threshold_value(t->unit, sample, &t->rule, &t->samples);
+        if (!(isnan(t->value) && threshold_sample_is_hidden(t->unit, sample, &t->rule) &&
+              threshold_machine_hold(&t->machine, sample->now)) &&
+            threshold_machine_step(&t->rule, &t->machine, sample->now, t->value))
+                t->since = sample->timestamp;
+        if (t->source != THRESHOLD_SOURCE_CONDITION && t->machine.state == THRESHOLD_VIOLATED)
+                unit_note_violation(t->unit,
+                                    sample->now - MIN(sample->now,
+                                                      t->rule.window_nsec + t->rule.enter_nsec),
+                                    t->next_evaluation);
+        if (t->source != THRESHOLD_SOURCE_CONDITION)
+                return threshold_notify_if_changed(t, previous, sample->now, sample);
+        if (t->machine.state == previous)
                 return false;
-        if (a->machine.state == THRESHOLD_VIOLATED) {
-                a->handler(a, NULL, a->userdata);
-                threshold_free(a);
+        if (t->machine.state == THRESHOLD_VIOLATED) {
+                t->handler(t, NULL, t->userdata);
+                threshold_free(t);
         }
         return true;
 }
 
-/* First due threshold of those with at most this period; thresholds are sorted by period. */
+/* First due threshold with at most this period. The list is sorted by period. */
 static Threshold* unit_find_due(const Unit *u, uint64_t now, uint64_t period) {
-        Threshold *a = u->thresholds;
+        Threshold *t = u->thresholds;
 
-        while (a && a->period <= period && now < a->next_evaluation)
-                a = a->next;
-        return a && a->period <= period ? a : NULL;
+        while (t && t->period <= period && now < t->next_evaluation)
+                t = t->next;
+        return t && t->period <= period ? t : NULL;
 }
 
-/* Evaluates all due thresholds with the same window by one reading. Returns true if events were emitted. */
+/* Evaluates all due thresholds, with one reading per distinct window. Returns true if events were
+ * emitted. */
 static bool unit_evaluate_thresholds(Unit *u, uint64_t now, uint64_t period) {
         bool news = false;
 
         for (;;) {
                 Threshold *due = unit_find_due(u, now, period);
-                ThresholdSample l;
+                ThresholdSample sample;
                 unsigned n = 0;
                 uint64_t cpu;
 
                 if (!due)
                         return news;
-                threshold_sample_init(&l, due->rule.window_nsec);
-                for (Threshold *a = due; a && a->period <= period; a = a->next)
-                        if (a->rule.window_nsec == l.window && now >= a->next_evaluation) {
-                                threshold_sample_require(&l, &a->rule);
+                threshold_sample_init(&sample, due->rule.window_nsec);
+                for (Threshold *t = due; t && t->period <= period; t = t->next)
+                        if (t->rule.window_nsec == sample.window && now >= t->next_evaluation) {
+                                threshold_sample_require(&sample, &t->rule);
                                 n++;
                         }
                 cpu = now_nsec(CLOCK_THREAD_CPUTIME_ID);
-                threshold_sample_read(u, now, &l);
-                for (Threshold *a = due; a && a->period <= period; a = a->next)
-                        objective_record(a, now);
+                threshold_sample_read(u, now, &sample);
+                for (Threshold *t = due; t && t->period <= period; t = t->next)
+                        objective_record(t, now);
                 cpu = now_nsec(CLOCK_THREAD_CPUTIME_ID) - cpu;
-                /* Not delayed, as they have deadlines, unlike calls of users */
-                for (Threshold *a = due; a && a->period <= period; a = a->next)
-                        if (a->rule.window_nsec == l.window && now >= a->next_evaluation)
-                                turn_queue_charge(u->manager->turns, a->uid, cpu / MAX(n, 1U));
-                for (Threshold *a = due; a && a->period <= period; a = a->next)
-                        if (a->rule.window_nsec == l.window && now >= a->next_evaluation &&
-                                        threshold_evaluate(a, &l)) {
+                /* Charged to users, but never delayed, as evaluations have deadlines */
+                for (Threshold *t = due; t && t->period <= period; t = t->next)
+                        if (t->rule.window_nsec == sample.window && now >= t->next_evaluation)
+                                turn_queue_charge(u->manager->turns, t->uid, cpu / MAX(n, 1U));
+                for (Threshold *t = due; t && t->period <= period; t = t->next)
+                        if (t->rule.window_nsec == sample.window && now >= t->next_evaluation &&
+                                        threshold_evaluate(t, &sample)) {
                                 news = true;
                                 break;
                         }
         }
 }
 
-/* Arms the timer at the next multiple of the shortest period, or disarms it without thresholds. */
+/* Arms the timer for the next multiple of the shortest period; disarms it if there are no thresholds. */
 void monitor_arm_timer(Manager *m, bool at_once) {
         uint64_t period = 0, now = now_nsec(CLOCK_MONOTONIC);
         ThresholdMonitor *thresholds = m->thresholds;
@@ -145,14 +148,15 @@ int threshold_monitor_new(Manager *m, ThresholdMonitor **ret) {
         if (!thresholds)
                 return -ENOMEM;
         thresholds->manager = m;
-        /* Without saved state: greater than any number of a previous run, as there are fewer events than
-         * microseconds */
+        /* Used without saved state: greater than any number of a previous run, as there are fewer events
+         * than microseconds */
         thresholds->seq = thresholds->seq_begin = now_nsec(CLOCK_REALTIME) / NSEC_PER_USEC;
         thresholds->ended = thresholds->seq;
 
         r = sd_event_add_time(m->event, &thresholds->timer, CLOCK_MONOTONIC, 0, USEC_PER_MSEC,
                               on_threshold_timer, thresholds);
-        /* Before clients, which could otherwise delay evaluations so much that durations never elapse */
+        /* Above the priority of clients, which could otherwise delay evaluations so much that durations
+         * never elapse */
         if (r >= 0)
                 r = sd_event_source_set_priority(thresholds->timer, SD_EVENT_PRIORITY_IMPORTANT);
         if (r >= 0)
@@ -177,7 +181,7 @@ int threshold_monitor_new(Manager *m, ThresholdMonitor **ret) {
         return 0;
 }
 
-/* Flag files stay, for the next run; the service manager removes their directory when the service is
+/* Flag files remain for the next run; the service manager removes their directory when the service is
  * stopped. */
 ThresholdMonitor* threshold_monitor_free(ThresholdMonitor *thresholds) {
         if (!thresholds)
@@ -187,10 +191,10 @@ ThresholdMonitor* threshold_monitor_free(ThresholdMonitor *thresholds) {
         for (size_t i = 0; i < THRESHOLD_EVENTS_MAX; i++)
                 free(thresholds->events[i].unit);
         while (thresholds->rate_limits) {
-                UserRateLimit *t = thresholds->rate_limits;
+                UserRateLimit *limit = thresholds->rate_limits;
 
-                thresholds->rate_limits = t->next;
-                free(t);
+                thresholds->rate_limits = limit->next;
+                free(limit);
         }
         free(thresholds->directory);
         free(thresholds);

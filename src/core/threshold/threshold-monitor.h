@@ -13,7 +13,7 @@
 
 /* State change of a threshold. */
 typedef struct ThresholdEvent {
-        uint64_t seq;                   /* number over all events of qosd, also across restarts */
+        uint64_t seq;                   /* number among all events, continued over restarts of qosd */
         uint64_t timestamp;             /* CLOCK_REALTIME ns */
         char *unit;
         ThresholdRule rule;
@@ -22,12 +22,11 @@ typedef struct ThresholdEvent {
         uint64_t samples;               /* ABSENT: unknown */
         uint64_t suppressed;              /* preceding events of the same user's thresholds that were
                                            * suppressed */
-        ShareChange shares[SHARE_CHANGES_MAX]; /* states of threads with a share that differs from the usual
-                                                * one */
+        ShareChange shares[SHARE_CHANGES_MAX]; /* thread states whose share differs from the usual one */
         size_t n_shares;
 } ThresholdEvent;
 
-/* "runQueue" */
+/* Returns the name of the state, such as "runQueue". */
 const char* state_share_name(const ShareChange *c);
 
 typedef struct ThresholdRequest {
@@ -49,14 +48,14 @@ int threshold_set(Manager *m, const ThresholdRequest *request, Threshold **ret, 
 int threshold_clear(Manager *m, const char *unit, const char *name, void *lease_key, uid_t owner_uid,
                     QosError *e);
 
-/* Removes thresholds of the unit that its files no longer have. */
+/* Removes thresholds that are no longer in the unit's files. */
 void threshold_monitor_forget_files(Unit *u);
 
-/* The connection or bus name has ended. */
+/* To be called when the connection or bus name has ended. */
 void threshold_monitor_release(Manager *m, const void *lease_key);
 bool threshold_monitor_have_lease(const Manager *m, const void *lease_key);
 
-/* The unit is about to be freed. */
+/* To be called before the unit is freed. */
 void threshold_monitor_unit_detached(Unit *u);
 
 /* Number of the newest event, and the last one before the first event known.
@@ -68,9 +67,10 @@ uint64_t threshold_monitor_count_missed(const Manager *m, uint64_t since);
 int threshold_monitor_foreach_event(Manager *m, uint64_t since,
                                     int (*f)(const ThresholdEvent *e, void *userdata), void *userdata);
 
-/* Serialization for the state file. totals: those of the unit go on, and so do those of thresholds. */
+/* Serialization for the state file. totals: the unit's totals continue, and with them the counts of
+ * objectives. */
 int thresholds_list_to_json(const Unit *u, sd_json_variant **ret);
 void threshold_monitor_from_json(Unit *u, sd_json_variant *v, bool totals);
 void threshold_monitor_set_seq(Manager *m, uint64_t seq, uint64_t begin);
-/* All units are restored: removes outdated flag files. */
+/* To be called when all units have been restored: removes outdated flag files. */
 void threshold_monitor_restored(Manager *m);

@@ -20,7 +20,7 @@
 #include "unit-snapshot.h"
 #include "window.h"
 
-/* Whether the metric is in this member of struct Metrics. */
+/* Whether the metric is part of this member of struct Metrics. */
 #define METRIC_IS_IN(metric, \
                      member) ((metric)->offset - \
                               offsetof(Metrics, member) < sizeof(((const Metrics*) NULL)->member))
@@ -51,7 +51,7 @@ uint64_t sources_count_pending(const WindowSources *w, const Manager *m, double 
                                                         (uint64_t) map->gauges[g].waiting.oldest_at);
                                 }
                 }
-                /* Those that ended since the iterator ran are among the counts */
+                /* Requests that have ended since the iterator ran are still among the counts */
                 if (in_flight > 0)
                         n += MIN(waiting, (uint64_t) in_flight);
         }
@@ -60,7 +60,6 @@ uint64_t sources_count_pending(const WindowSources *w, const Manager *m, double 
         return n;
 }
 
-/* Whether the metric is a quantile for which pending requests and objectives are supported. */
 bool metric_get_server_quantile(const Metric *metric, enum qos_distribution *ret_distribution,
                                 double *ret_q) {
         const char *name;
@@ -75,40 +74,42 @@ bool metric_get_server_quantile(const Metric *metric, enum qos_distribution *ret
         return threshold_rule_get_quantile(metric, &name, &length, ret_q);
 }
 
-void threshold_sample_init(ThresholdSample *l, uint64_t window) {
+void threshold_sample_init(ThresholdSample *sample, uint64_t window) {
         /* Do not clear readings, which are large */
-        l->window = window;
-        l->distributions = 0;
-        l->needs_requests = l->needs_gauges = l->needs_listeners = l->needs_rows = l->needs_contention =
-                l->needs_cells = l->needs_storage = false;
+        sample->window = window;
+        sample->distributions = 0;
+        sample->needs_requests = sample->needs_gauges = sample->needs_listeners = sample->needs_rows = false;
+        sample->needs_contention = sample->needs_cells = sample->needs_storage = false;
 }
 
-void threshold_sample_require(ThresholdSample *l, const ThresholdRule *rule) {
+void threshold_sample_require(ThresholdSample *sample, const ThresholdRule *rule) {
         const Metric *metric = rule->metric;
 
         if (METRIC_IS_IN(metric, storage)) {
-                l->needs_storage = true;
+                sample->needs_storage = true;
                 return;
         }
         if (METRIC_IS_IN(metric, contention)) {
-                l->needs_contention = true;
-                l->needs_cells = l->needs_cells || METRIC_IS_IN(metric, contention.run_queue_latency) ||
+                sample->needs_contention = true;
+                sample->needs_cells = sample->needs_cells ||
+                        METRIC_IS_IN(metric, contention.run_queue_latency) ||
                         METRIC_IS_IN(metric, contention.block) || METRIC_IS_IN(metric, contention.memory);
                 if (METRIC_IS_IN(metric, contention.serving))
-                        l->needs_requests = l->needs_gauges = true;
+                        sample->needs_requests = sample->needs_gauges = true;
                 return;
         }
-        l->needs_requests = true;
+        sample->needs_requests = true;
         if (*rule->selector || METRIC_IS_IN(metric, requests.client)) {
-                l->needs_rows = true;
+                sample->needs_rows = true;
                 return;
         }
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
                 if (metric->offset - offsetof(Metrics, requests.server) -
                     server_distributions[d].offset < sizeof(Distribution))
-                        l->distributions |= 1U << d;
-        l->needs_listeners = l->needs_listeners || METRIC_IS_IN(metric, requests.server.connections);
-        l->needs_gauges = l->needs_gauges ||
+                        sample->distributions |= 1U << d;
+        sample->needs_listeners = sample->needs_listeners ||
+                METRIC_IS_IN(metric, requests.server.connections);
+        sample->needs_gauges = sample->needs_gauges ||
                 METRIC_IS_IN(metric, requests.server.in_flight) ||
                 METRIC_IS_IN(metric, requests.server.oldest_in_flight) ||
                 METRIC_IS_IN(metric, requests.server.waiting) ||
@@ -117,70 +118,73 @@ void threshold_sample_require(ThresholdSample *l, const ThresholdRule *rule) {
                 METRIC_IS_IN(metric, requests.server.first_byte);
 }
 
-static void threshold_sample_read_contention(UnitReading *r, ThresholdSample *l) {
-        bool clock = l->measured && clock_is_whole(&r->context, &l->reading);
+static void threshold_sample_read_contention(UnitReading *r, ThresholdSample *sample) {
+        bool clock = sample->measured && clock_is_whole(&r->context, &sample->reading);
         ContentionReading reading;
 
-        contention_set_absent(&l->metrics);
-        if (unit_reading_get_contention(r, l->needs_cells) &&
-            contention_read_some(&r->contention, l->now, l->window, l->needs_cells, &reading) >= 0) {
-                contention_metrics_fill(&r->context, &reading, l->needs_cells, clock,
-                                        &l->metrics.contention);
-                usage_fill(r->unit, l->window, &l->metrics.contention);
+        contention_set_absent(&sample->metrics);
+        if (unit_reading_get_contention(r, sample->needs_cells) &&
+            contention_read_some(&r->contention, sample->now, sample->window, sample->needs_cells,
+                                 &reading) >= 0) {
+                contention_metrics_fill(&r->context, &reading, sample->needs_cells, clock,
+                                        &sample->metrics.contention);
+                usage_fill(r->unit, sample->window, &sample->metrics.contention);
         }
 }
 
-static void threshold_sample_read_storage(UnitReading *r, ThresholdSample *l) {
+static void threshold_sample_read_storage(UnitReading *r, ThresholdSample *sample) {
         StorageReading reading;
         MountsReading mounts;
 
-        l->n_mounts = 0;
-        storage_set_absent(&l->metrics);
+        sample->n_mounts = 0;
+        storage_set_absent(&sample->metrics);
         if (!unit_reading_get_storage(r) ||
-            unit_reading_read_storage(r, l->window, &reading, NULL, &mounts) < 0)
+            unit_reading_read_storage(r, sample->window, &reading, NULL, &mounts) < 0)
                 return;
-        storage_metrics_fill(&r->context, &reading, &l->metrics.storage);
-        l->n_mounts = mounts_fill(r, &mounts, l->mounts);
+        storage_metrics_fill(&r->context, &reading, &sample->metrics.storage);
+        sample->n_mounts = mounts_fill(r, &mounts, sample->mounts);
 }
 
-void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *l) {
+void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *sample) {
         UnitReading reading;
         unsigned refresh = 0;
         int r;
 
-        l->now = now;
-        l->timestamp = now_nsec(CLOCK_REALTIME);
-        l->measured = false;
-        if (l->needs_requests && l->needs_listeners)
+        sample->now = now;
+        sample->timestamp = now_nsec(CLOCK_REALTIME);
+        sample->measured = false;
+        if (sample->needs_requests && sample->needs_listeners)
                 refresh |= READING_LISTENERS;
-        /* Together with rows, as sessions have to be from the same run of iterators */
-        if (l->needs_requests && (l->needs_gauges || l->needs_rows))
+        /* Also with rows, whose sessions have to be of the same run of iterators */
+        if (sample->needs_requests && (sample->needs_gauges || sample->needs_rows))
                 refresh |= READING_IN_FLIGHT;
         unit_reading_begin(u, now, refresh, &reading);
 
-        if (l->needs_requests && u->view) {
-                r = window_read_some(&reading.sources, now, l->window, l->distributions, &l->reading);
+        if (sample->needs_requests && u->view) {
+                r = window_read_some(&reading.sources, now, sample->window, sample->distributions,
+                                     &sample->reading);
                 if (r == -EAGAIN) {
-                        /* The data has been overwritten since: read the present instead of failing */
-                        l->now = reading.context.now = now_nsec(CLOCK_MONOTONIC);
-                        l->timestamp = now_nsec(CLOCK_REALTIME);
-                        r = window_read_some(&reading.sources, l->now, l->window, l->distributions,
-                                             &l->reading);
+                        /* The data has been overwritten meanwhile: read the present moment instead */
+                        sample->now = reading.context.now = now_nsec(CLOCK_MONOTONIC);
+                        sample->timestamp = now_nsec(CLOCK_REALTIME);
+                        r = window_read_some(&reading.sources, sample->now, sample->window,
+                                             sample->distributions, &sample->reading);
                 }
-                l->measured = r >= 0;
+                sample->measured = r >= 0;
         }
-        if (l->measured) {
+        if (sample->measured) {
                 unit_reading_get_gauges(&reading);
-                metrics_fill(&reading.context, &l->reading, l->distributions, &l->metrics);
-                if (l->needs_rows) {
-                        unit_reading_get_rows(&reading, l->window, l->reading.covered, &l->rows);
-                        rows_get_client(u, &l->rows, &l->metrics.requests.client);
+                metrics_fill(&reading.context, &sample->reading, sample->distributions, &sample->metrics);
+                if (sample->needs_rows) {
+                        unit_reading_get_rows(&reading, sample->window, sample->reading.covered,
+                                              &sample->rows);
+                        rows_get_client(u, &sample->rows, &sample->metrics.requests.client);
                 }
         }
-        if (l->needs_contention)
-                threshold_sample_read_contention(&reading, l);
-        if (l->needs_storage)
-                threshold_sample_read_storage(&reading, l);
+        if (sample->needs_contention)
+                threshold_sample_read_contention(&reading, sample);
+        if (sample->needs_storage)
+                threshold_sample_read_storage(&reading, sample);
 }
 
 static bool unit_read_shares(Unit *u, uint64_t now, uint64_t window, Contention *ret) {
@@ -228,27 +232,27 @@ size_t unit_get_state_share_changes(Unit *u, uint64_t now, uint64_t window,
 }
 
 /* Value of the metric restricted by the rule's selector. */
-static double sample_get_value(Unit *u, const ThresholdSample *l, const ThresholdRule *rule,
+static double sample_get_value(Unit *u, const ThresholdSample *sample, const ThresholdRule *rule,
                                uint64_t *ret_samples) {
-        const Metrics *values = &l->metrics;
+        const Metrics *values = &sample->metrics;
         Metrics of_row;
         Selector s;
         uint64_t n;
         double real;
 
-        *ret_samples = METRIC_IS_IN(rule->metric, requests.client) ? l->metrics.requests.client.count :
+        *ret_samples = METRIC_IS_IN(rule->metric, requests.client) ? sample->metrics.requests.client.count :
                        METRIC_IS_IN(rule->metric, contention) ||
-                       METRIC_IS_IN(rule->metric, storage) ? ABSENT : l->metrics.requests.server.count;
+                       METRIC_IS_IN(rule->metric, storage) ? ABSENT : sample->metrics.requests.server.count;
         if (*rule->selector && METRIC_IS_IN(rule->metric, storage)) {
                 threshold_rule_get_selector(rule, &s);
-                mount_get_metrics(mounts_find(l->mounts, l->n_mounts, &s), &of_row);
+                mount_get_metrics(mounts_find(sample->mounts, sample->n_mounts, &s), &of_row);
                 values = &of_row;
         } else if (*rule->selector) {
                 WindowRow value;
                 Row row;
 
                 threshold_rule_get_selector(rule, &s);
-                rows_sum(u, &l->rows, &s, &value, &row);
+                rows_sum(u, &sample->rows, &s, &value, &row);
                 row_get_metrics(&row, &of_row);
                 values = &of_row;
                 *ret_samples = row.measured ? row.count : ABSENT;
@@ -258,25 +262,26 @@ static double sample_get_value(Unit *u, const ThresholdSample *l, const Threshol
         return metric_get_integer(rule->metric, values, &n) ? (double) n : NAN;
 }
 
-bool threshold_sample_is_hidden(const Unit *u, const ThresholdSample *l, const ThresholdRule *rule) {
+bool threshold_sample_is_hidden(const Unit *u, const ThresholdSample *sample, const ThresholdRule *rule) {
         WindowRow value;
         Selector s;
         Row row;
 
-        if (!l->measured || METRIC_IS_IN(rule->metric, contention) || METRIC_IS_IN(rule->metric, storage))
+        if (!sample->measured || METRIC_IS_IN(rule->metric, contention) ||
+            METRIC_IS_IN(rule->metric, storage))
                 return false;
         if (!*rule->selector)
                 return METRIC_IS_IN(rule->metric, requests.client)
-                        ? l->metrics.requests.client.count == ABSENT
-                        : l->metrics.requests.quality == QUALITY_OVERLAPPING;
+                        ? sample->metrics.requests.client.count == ABSENT
+                        : sample->metrics.requests.quality == QUALITY_OVERLAPPING;
         threshold_rule_get_selector(rule, &s);
-        rows_sum(u, &l->rows, &s, &value, &row);
+        rows_sum(u, &sample->rows, &s, &value, &row);
         return row.measured && row.count == ABSENT;
 }
 
-double unit_get_threshold_value(Unit *u, const ThresholdSample *l, const ThresholdRule *rule,
+double unit_get_threshold_value(Unit *u, const ThresholdSample *sample, const ThresholdRule *rule,
                                 uint64_t *ret_samples) {
-        const Server *server = &l->metrics.requests.server;
+        const Server *server = &sample->metrics.requests.server;
         uint64_t waiting, samples, value;
         WindowSource buffer[UNITS_MAX_LIMIT];
         enum qos_distribution d;
@@ -285,18 +290,19 @@ double unit_get_threshold_value(Unit *u, const ThresholdSample *l, const Thresho
 
         *ret_samples = ABSENT;
         if (METRIC_IS_IN(rule->metric, contention) || METRIC_IS_IN(rule->metric, storage) ? !u->view :
-            !l->measured)
+            !sample->measured)
                 return NAN;
 
-        real = sample_get_value(u, l, rule, ret_samples);
+        real = sample_get_value(u, sample, rule, ret_samples);
         if (rule->metric->kind == METRIC_COUNTER || streq(rule->metric->unit, "1/s"))
-                return l->now - MIN(l->now, u->attached_since_monotonic) < l->window ? NAN : real;
+                return sample->now - MIN(sample->now, u->attached_since_monotonic) < sample->window ? NAN
+                                                                                                    : real;
 
         if (*rule->selector || !metric_get_server_quantile(rule->metric, &d, &q))
                 return real;
 
         *ret_samples = d == QOS_LATENCY ? server->latency.count : server->first_byte.count;
-        /* With overlapping requests, pending ones are unknown as well */
+        /* Unknown with overlapping requests, as are pending ones */
         if (*ret_samples == ABSENT || server->oldest_waiting == ABSENT ||
             server->oldest_waiting <= threshold_rule_get_good_limit(rule))
                 return real;
@@ -305,7 +311,7 @@ double unit_get_threshold_value(Unit *u, const ThresholdSample *l, const Thresho
         waiting = sources_count_pending(&sources, u->manager, threshold_rule_get_good_limit(rule), NULL);
         if (waiting == 0)
                 return real;
-        value = window_get_quantile(&l->reading, d, q, u->manager->config.minimum_samples, waiting,
+        value = window_get_quantile(&sample->reading, d, q, u->manager->config.minimum_samples, waiting,
                                     &samples);
         *ret_samples = samples;
         if (value == WINDOW_WAITING)

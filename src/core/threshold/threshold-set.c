@@ -9,42 +9,43 @@
 
 /* ---- setting and clearing ----------------------------------------------------------------------------- */
 
-/* Reports a final "unknown" state: clients would otherwise act on the last state forever. */
-static void threshold_remove(Threshold *a) {
-        ThresholdState previous = a->machine.state;
+/* Removes a threshold, and reports a final state "unknown", without which clients would act on the last
+ * state indefinitely. */
+static void threshold_remove(Threshold *t) {
+        ThresholdState previous = t->machine.state;
 
-        if (a->source != THRESHOLD_SOURCE_CONDITION &&
-                        (previous != THRESHOLD_UNKNOWN || previous != a->reported)) {
-                a->machine.state = THRESHOLD_UNKNOWN;
-                a->since = now_nsec(CLOCK_REALTIME);
-                a->value = NAN;
-                a->samples = ABSENT;
-                (void) threshold_notify_if_changed(a, previous, now_nsec(CLOCK_MONOTONIC), NULL);
-                threshold_monitor_end_round(a->unit->manager->thresholds);
+        if (t->source != THRESHOLD_SOURCE_CONDITION &&
+                        (previous != THRESHOLD_UNKNOWN || previous != t->reported)) {
+                t->machine.state = THRESHOLD_UNKNOWN;
+                t->since = now_nsec(CLOCK_REALTIME);
+                t->value = NAN;
+                t->samples = ABSENT;
+                (void) threshold_notify_if_changed(t, previous, now_nsec(CLOCK_MONOTONIC), NULL);
+                threshold_monitor_end_round(t->unit->manager->thresholds);
         }
-        threshold_free(a);
+        threshold_free(t);
 }
 
 static Threshold* unit_find_threshold(const Unit *u, const char *name) {
-        for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a))
-                if (streq(a->rule.name, name))
-                        return a;
+        for (Threshold *t = threshold_next(u, NULL); t; t = threshold_next(u, t))
+                if (streq(t->rule.name, name))
+                        return t;
         return NULL;
 }
 
 int threshold_new(Unit *u, const ThresholdRule *rule, const ThresholdRequest *request, Threshold **ret) {
         uint64_t period = threshold_rule_get_period(rule);
-        Threshold **p = &u->thresholds, *a;
+        Threshold **p = &u->thresholds, *t;
         double target;
         bool objective = request->source != THRESHOLD_SOURCE_CONDITION &&
                 threshold_rule_is_objective(rule, &target);
 
-        a = new0(Threshold, 1);
-        if (!a)
+        t = new0(Threshold, 1);
+        if (!t)
                 return -ENOMEM;
         while (*p && (*p)->period < period)
                 p = &(*p)->next;
-        *a = (Threshold) {
+        *t = (Threshold) {
                 .unit = u,
                 .next = *p,
                 .period = period,
@@ -61,16 +62,16 @@ int threshold_new(Unit *u, const ThresholdRule *rule, const ThresholdRequest *re
                 .samples = ABSENT,
         };
         if (objective)
-                a->history = new0(ObjectiveHistory, 1);
-        if ((request->origin && !a->origin) || (objective && !a->history)) {
-                free(a->history);
-                free(a->origin);
-                free(a);
+                t->history = new0(ObjectiveHistory, 1);
+        if ((request->origin && !t->origin) || (objective && !t->history)) {
+                free(t->history);
+                free(t->origin);
+                free(t);
                 return -ENOMEM;
         }
-        *p = a;
+        *p = t;
         u->threshold_monitor_slow_at = 0;
-        *ret = a;
+        *ret = t;
         return 0;
 }
 
@@ -96,13 +97,13 @@ static int threshold_check_limits(const Unit *u, uid_t uid, QosError *e) {
         Manager *m = u->manager;
 
         FOREACH_UNIT(other, m)
-                for (Threshold *a = other->thresholds; a; a = a->next) {
+                for (Threshold *t = other->thresholds; t; t = t->next) {
                         all++;
-                        if (a->unit == u && a->source != THRESHOLD_SOURCE_CONDITION)
+                        if (t->unit == u && t->source != THRESHOLD_SOURCE_CONDITION)
                                 of_unit++;
-                        if (a->uid == uid)
+                        if (t->uid == uid)
                                 of_uid++;
-                        if (a->uid != 0)
+                        if (t->uid != 0)
                                 of_others++;
                 }
         if (of_unit >= THRESHOLDS_PER_UNIT_MAX)
@@ -117,12 +118,12 @@ static int threshold_check_limits(const Unit *u, uid_t uid, QosError *e) {
 }
 
 /* Owners of the control group must not change thresholds of the administrator. */
-static bool threshold_is_for(const Threshold *a, uid_t owner_uid) {
-        return owner_uid == 0 || a->owner_uid == owner_uid;
+static bool threshold_is_for(const Threshold *t, uid_t owner_uid) {
+        return owner_uid == 0 || t->owner_uid == owner_uid;
 }
 
 int threshold_set(Manager *m, const ThresholdRequest *request, Threshold **ret, QosError *e) {
-        Threshold *a = NULL, *old;
+        Threshold *t = NULL, *old;
         ThresholdRule rule;
         Unit *u;
         int r;
@@ -137,38 +138,38 @@ int threshold_set(Manager *m, const ThresholdRequest *request, Threshold **ret, 
                 return e && e->code == QOS_ERROR_INVALID_UNIT_NAME ? -EINVAL : -ENXIO;
 
         if (request->source != THRESHOLD_SOURCE_CONDITION)
-                a = unit_find_threshold(u, rule.name);
-        if (a && (a->source != request->source || a->lease_key != request->lease_key ||
-                  !threshold_is_for(a, request->owner_uid)))
+                t = unit_find_threshold(u, rule.name);
+        if (t && (t->source != request->source || t->lease_key != request->lease_key ||
+                  !threshold_is_for(t, request->owner_uid)))
                 return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, rule.name,
                                      "'%s' has a threshold '%s' already, %s%s", u->name, rule.name,
-                                     a->source == THRESHOLD_SOURCE_FILE ? "from " :
-                                     a->source == THRESHOLD_SOURCE_LEASE ?
+                                     t->source == THRESHOLD_SOURCE_FILE ? "from " :
+                                     t->source == THRESHOLD_SOURCE_LEASE ?
                                      "for as long as another client is connected" :
                                      "set by the administrator",
-                                     strempty(a->origin));
-        if (a && rule_equal(&a->rule, &rule)) {
+                                     strempty(t->origin));
+        if (t && rule_equal(&t->rule, &rule)) {
                 /* An unchanged threshold keeps its state */
-                a->seen = true;
-                (void) free_and_strdup(&a->origin, request->origin);
+                t->seen = true;
+                (void) free_and_strdup(&t->origin, request->origin);
                 if (ret)
-                        *ret = a;
+                        *ret = t;
                 return 0;
         }
 
-        if (!a) {
+        if (!t) {
                 r = threshold_check_limits(u, request->uid, e);
                 if (r < 0)
                         return r;
         }
-        old = a;
-        r = threshold_new(u, &rule, request, &a);
+        old = t;
+        r = threshold_new(u, &rule, request, &t);
         if (r < 0)
                 return r;
         if (old)
                 threshold_remove(old);
-        a->seen = true;
-        objective_begin(a);
+        t->seen = true;
+        objective_begin(t);
 
         if (request->source != THRESHOLD_SOURCE_CONDITION) {
                 manager_emit_unit_changed(u);
@@ -176,31 +177,31 @@ int threshold_set(Manager *m, const ThresholdRequest *request, Threshold **ret, 
         }
         monitor_arm_timer(m, true);
         if (ret)
-                *ret = a;
+                *ret = t;
         return 0;
 }
 
 int threshold_clear(Manager *m, const char *unit, const char *name, void *lease_key, uid_t owner_uid,
                     QosError *e) {
-        Threshold *a;
+        Threshold *t;
         Unit *u;
 
         u = manager_get_unit(m, unit, e);
         if (!u)
                 return e && e->code == QOS_ERROR_INVALID_UNIT_NAME ? -EINVAL : -ENXIO;
-        a = unit_find_threshold(u, name);
-        if (!a)
+        t = unit_find_threshold(u, name);
+        if (!t)
                 return qos_error_set(e, QOS_ERROR_NO_SUCH_THRESHOLD, name, "'%s' has no threshold '%s'",
                                      u->name, excerpt(name, (char[EXCERPT_MAX + 1]) {}));
-        if (a->source == THRESHOLD_SOURCE_FILE)
+        if (t->source == THRESHOLD_SOURCE_FILE)
                 return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, name,
-                                     "'%s' of '%s' comes from %s, it goes when it is taken out there", name,
-                                     u->name, strempty(a->origin));
-        if (a->lease_key != lease_key || !threshold_is_for(a, owner_uid))
-                return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, name, "'%s' of '%s' is somebody else's",
-                                     name, u->name);
+                                     "'%s' of '%s' is set in %s, it can only be removed there", name,
+                                     u->name, strempty(t->origin));
+        if (t->lease_key != lease_key || !threshold_is_for(t, owner_uid))
+                return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, name,
+                                     "'%s' of '%s' is owned by another client", name, u->name);
 
-        threshold_remove(a);
+        threshold_remove(t);
         manager_emit_unit_changed(u);
         manager_emit_state_changed(m);
         monitor_arm_timer(m, false);
@@ -211,12 +212,12 @@ void threshold_monitor_forget_files(Unit *u) {
         Manager *m = u->manager;
         bool any = false;
 
-        for (Threshold *a = u->thresholds, *next; a; a = next) {
-                next = a->next;
-                if (a->source != THRESHOLD_SOURCE_FILE || a->seen)
+        for (Threshold *t = u->thresholds, *next; t; t = next) {
+                next = t->next;
+                if (t->source != THRESHOLD_SOURCE_FILE || t->seen)
                         continue;
                 any = true;
-                threshold_remove(a);
+                threshold_remove(t);
         }
         if (!any)
                 return;
@@ -231,13 +232,13 @@ void threshold_monitor_release(Manager *m, const void *lease_key) {
         FOREACH_UNIT(u, m) {
                 bool changed = false;
 
-                for (Threshold *a = u->thresholds, *next; a; a = next) {
-                        next = a->next;
-                        if (!lease_key || a->lease_key != lease_key)
+                for (Threshold *t = u->thresholds, *next; t; t = next) {
+                        next = t->next;
+                        if (!lease_key || t->lease_key != lease_key)
                                 continue;
-                        changed = changed || a->source != THRESHOLD_SOURCE_CONDITION;
+                        changed = changed || t->source != THRESHOLD_SOURCE_CONDITION;
                         any = true;
-                        threshold_remove(a);
+                        threshold_remove(t);
                 }
                 if (changed)
                         manager_emit_unit_changed(u);
@@ -250,8 +251,8 @@ void threshold_monitor_release(Manager *m, const void *lease_key) {
 
 bool threshold_monitor_have_lease(const Manager *m, const void *lease_key) {
         FOREACH_UNIT(u, m)
-                for (Threshold *a = u->thresholds; a; a = a->next)
-                        if (a->lease_key == lease_key)
+                for (Threshold *t = u->thresholds; t; t = t->next)
+                        if (t->lease_key == lease_key)
                                 return true;
         return false;
 }
@@ -260,16 +261,16 @@ void threshold_monitor_unit_detached(Unit *u) {
         Manager *m = u->manager;
 
         while (u->thresholds) {
-                Threshold *a = u->thresholds;
+                Threshold *t = u->thresholds;
 
-                if (a->source == THRESHOLD_SOURCE_CONDITION) {
+                if (t->source == THRESHOLD_SOURCE_CONDITION) {
                         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
 
                         (void) qos_error_set(&e, QOS_ERROR_NOT_ATTACHED, u->name,
                                              "'%s' is no longer attached", u->name);
-                        a->handler(a, &e, a->userdata);
+                        t->handler(t, &e, t->userdata);
                 }
-                threshold_remove(a);
+                threshold_remove(t);
         }
         monitor_arm_timer(m, false);
 }

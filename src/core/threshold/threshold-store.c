@@ -9,33 +9,33 @@ int thresholds_list_to_json(const Unit *u, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
         int r;
 
-        for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a)) {
+        for (Threshold *t = threshold_next(u, NULL); t; t = threshold_next(u, t)) {
                 _cleanup_free_ char *rule = NULL;
 
-                /* Leases end with the connections of this run */
-                if (a->source == THRESHOLD_SOURCE_LEASE)
+                /* Leases end with their connections */
+                if (t->source == THRESHOLD_SOURCE_LEASE)
                         continue;
-                r = threshold_rule_format(&a->rule, /* named= */ true, &rule);
+                r = threshold_rule_format(&t->rule, /* named= */ true, &rule);
                 if (r >= 0)
                         r = sd_json_variant_append_arraybo(&array,
                                 SD_JSON_BUILD_PAIR_STRING("threshold", rule),
                                 /* state last reported: a difference is reported after the restart */
-                                SD_JSON_BUILD_PAIR_STRING("state", threshold_state_to_string(a->reported)),
-                                SD_JSON_BUILD_PAIR_UNSIGNED("since", a->since),
-                                SD_JSON_BUILD_PAIR_UNSIGNED("violatedSince", a->machine.violated_since),
-                                SD_JSON_BUILD_PAIR_UNSIGNED("goodBefore", a->before.good),
-                                SD_JSON_BUILD_PAIR_UNSIGNED("totalBefore", a->before.total),
-                                SD_JSON_BUILD_PAIR_UNSIGNED("uid", a->uid),
-                                SD_JSON_BUILD_PAIR_CONDITION(a->owner_uid != 0, "ownerUid",
-                                                             SD_JSON_BUILD_UNSIGNED(a->owner_uid)),
-                                SD_JSON_BUILD_PAIR_CONDITION(!!a->origin, "origin",
-                                                             SD_JSON_BUILD_STRING(a->origin)));
+                                SD_JSON_BUILD_PAIR_STRING("state", threshold_state_to_string(t->reported)),
+                                SD_JSON_BUILD_PAIR_UNSIGNED("since", t->since),
+                                SD_JSON_BUILD_PAIR_UNSIGNED("violatedSince", t->machine.violated_since),
+                                SD_JSON_BUILD_PAIR_UNSIGNED("goodBefore", t->before.good),
+                                SD_JSON_BUILD_PAIR_UNSIGNED("totalBefore", t->before.total),
+                                SD_JSON_BUILD_PAIR_UNSIGNED("uid", t->uid),
+                                SD_JSON_BUILD_PAIR_CONDITION(t->owner_uid != 0, "ownerUid",
+                                                             SD_JSON_BUILD_UNSIGNED(t->owner_uid)),
+                                SD_JSON_BUILD_PAIR_CONDITION(!!t->origin, "origin",
+                                                             SD_JSON_BUILD_STRING(t->origin)));
                 /* Continue with the others */
-                if (r < 0 && !a->unsaved)
+                if (r < 0 && !t->unsaved)
                         log_unit_warning_errno(u->name, r,
                                                "Failed to save threshold '%s' of '%s', a restart of "
-                                               "qosd will forget it: %m", a->rule.name, u->name);
-                a->unsaved = r < 0;
+                                               "qosd will forget it: %m", t->rule.name, u->name);
+                t->unsaved = r < 0;
         }
 
         *ret = TAKE_PTR(array);
@@ -73,7 +73,7 @@ static int threshold_from_json(Unit *u, sd_json_variant *v, bool totals) {
         SavedThreshold saved = {};
         ThresholdState state;
         ThresholdRule rule;
-        Threshold *a;
+        Threshold *t;
         int r;
 
         r = sd_json_dispatch(v, table, SD_JSON_ALLOW_EXTENSIONS, &saved);
@@ -90,15 +90,15 @@ static int threshold_from_json(Unit *u, sd_json_variant *v, bool totals) {
                 .uid = saved.uid,
                 .owner_uid = saved.owner_uid,
                 .origin = saved.origin,
-        }, &a);
+        }, &t);
         if (r < 0)
                 return r;
-        a->since = saved.since;
-        a->machine.state = a->reported = state;
-        a->machine.violated_since = saved.violated_since;
-        /* Offsets of totals that have begun anew would hide as many requests */
+        t->since = saved.since;
+        t->machine.state = t->reported = state;
+        t->machine.violated_since = saved.violated_since;
+        /* Offsets must not be subtracted from totals that restart from 0 */
         if (totals)
-                a->before = (ObjectiveCounts) { saved.good_before, saved.total_before };
+                t->before = (ObjectiveCounts) { saved.good_before, saved.total_before };
         monitor_arm_timer(u->manager, true);
         return 0;
 }

@@ -10,8 +10,8 @@
 typedef struct Manager Manager;
 typedef struct Unit Unit;
 
-/* Cache of control groups by id, with their units, for all lookups of a reply, as each one walks the
- * directories. The number is limited to some ten milliseconds per reply. */
+/* Cache of control groups by id, with their units, for the lookups of one reply. A lookup that is not cached
+ * walks the directories; the number of directories limits that to some ten milliseconds per reply. */
 #define CGROUP_NAMES_LOOKUPS 20000U
 
 typedef struct CgroupNames {
@@ -20,14 +20,14 @@ typedef struct CgroupNames {
                 char *path, *unit;      /* NULL: unknown */
         } groups[32];
         size_t n;
-        unsigned left;          /* lookups left */
+        unsigned left;          /* directories that may still be visited */
 } CgroupNames;
 
 #define CGROUP_NAMES_INIT { .left = CGROUP_NAMES_LOOKUPS }
 
-/* NULL: unknown or removed. Valid as long as the cache. */
+/* Name of the unit of a control group; NULL: unknown or removed. Valid as long as the cache. */
 const char* cgroup_names_get(CgroupNames *c, const Manager *m, uint64_t id);
-/* Path below the root of one that was looked up; NULL: unknown or removed. */
+/* Path of a control group that was looked up before, below the root; NULL: unknown or removed. */
 const char* cgroup_names_get_path(const CgroupNames *c, uint64_t id);
 /* Whether the group belongs to the unit or is contained in it. */
 bool cgroup_names_is_within(CgroupNames *c, const Unit *u, uint64_t id);

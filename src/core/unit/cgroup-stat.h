@@ -49,7 +49,7 @@ typedef struct UsageSum {
 #define USAGE_FINE 16U
 #define USAGE_COARSE 40U
 
-/* Open files: opening takes three times as long as reading. */
+/* Files that are kept open, as opening takes three times as long as reading. */
 #define USAGE_FILES 5U
 typedef struct UsageFiles {
         char *control_group;            /* NULL: not open */

@@ -10,25 +10,26 @@ typedef struct Manager Manager;
 typedef struct Unit Unit;
 typedef struct GroupAssignment GroupAssignment;
 
-/* Those of all units. */
+/* State of the assignments of all units. */
 typedef struct ControlGroups {
-        GroupAssignment *assignments;   /* that take several turns, oldest first */
-        uint64_t n_lost;                /* probe_get_lost_groups() at the last scan for groups of which the
+        GroupAssignment *assignments;   /* those that take several turns, oldest first */
+        uint64_t n_lost;                /* probe_get_lost_groups() at the last scan for groups for which the
                                          * kernel failed to store the owner */
         uint64_t scanned_at;            /* CLOCK_MONOTONIC ns of that scan; 0: never */
 } ControlGroups;
 
-/* Assigns the current control groups of an observed unit, and claims those that will be created. What takes
- * longer than a turn goes on in turns of its user, and ends with ManagerObserver.unit_claimed. */
+/* Assigns the current control groups of an observed unit to it, and claims those that will be created. If
+ * that takes longer than a turn, it continues in turns of the unit's user, and ends with
+ * ManagerObserver.unit_claimed. */
 void unit_claim_cgroup(Unit *u);
-/* Whether it goes on. */
+/* Whether that is still in progress. */
 bool unit_is_claiming(const Unit *u);
-/* The unit is detached, and not in its slot any more: assigns its groups to its innermost ancestor, in
- * turns. Until its turn a group is that of the unit, of which ancestors have the map. */
+/* Assigns the groups of a unit that was detached, and removed from its slot, to its innermost ancestor, in
+ * turns. Until then a group counts in the map of the unit, which its ancestors sum up. */
 void unit_release_cgroups(Unit *u);
-/* The same at once for a group with sockets of the unit. */
+/* Releases the control group of a socket unit of the unit at once. */
 void unit_release_group(Unit *u, const char *path);
-/* Ends all of this. */
+/* Cancels all assignments. */
 void manager_end_assignments(Manager *m);
 
 /* Reassigns the control groups of all units if the kernel failed to store the owner of a new one (now:

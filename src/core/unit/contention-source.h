@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The contention map of a unit, as a part of the figures of its ancestors. */
+/* The contention map of a unit as a source of its ancestors. */
 
 #include "contention-window.h"
 #include "manager.h"
@@ -9,7 +9,7 @@
 /* For a unit with a contention map. */
 ContentionSource unit_get_contention_source(const Unit *u);
 
-/* A contention map is added to or removed from the sources of a unit: what it counted before being added is
- * not the unit's, and what it has counted by its removal remains. */
+/* Adds the contention map of inner to the sources of u, or removes it: counts from before it was added are
+ * excluded, counts up to its removal are kept. */
 void unit_open_contention(Unit *u, const Unit *inner);
 void unit_close_contention(Unit *u, const Unit *inner);

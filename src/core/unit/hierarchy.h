@@ -36,13 +36,13 @@ unsigned unit_next_inner_slot(const Unit *u, unsigned slot);
 
 /* Innermost attached ancestor of a unit; NULL: none. */
 Unit* unit_find_ancestor(const Unit *u);
-/* Innermost observed unit, except that one, around the path of a control group; NULL: none. */
+/* Innermost observed unit that contains the path of a control group, other than except; NULL: none. */
 Unit* manager_find_innermost(Manager *m, const char *control_group, const Unit *except);
 
-/* Sources of the unit: fills in both; buffer has UNITS_MAX_LIMIT elements. */
+/* Sources of a unit with a map. buffer: UNITS_MAX_LIMIT elements, which ret points to. */
 void unit_get_sources(const Unit *u, WindowSource *buffer, WindowSources *ret);
 
-/* Whether the unit's map alone has its metrics, and has no others, so that it can be exported. */
+/* Whether the unit's map contains all of its metrics, and nothing else, so that it can be exported. */
 bool unit_is_whole(const Unit *u);
 /* Ends exports of its map. */
 void unit_end_export(Unit *u);
@@ -53,7 +53,7 @@ void hierarchy_push_to_kernel(Manager *m, const Unit *attached);
 /* Reassigns the kernel's known sockets, after hierarchy_push_to_kernel(). */
 void hierarchy_reassign_sockets(Manager *m);
 
-/* The unit has got its map: what its sources have counted so far is not part of it. */
+/* To be called when the unit has got its map: excludes what its sources have counted so far. */
 int unit_init_offset(Unit *u);
 /* Retained unit with that name and path; NULL: none. */
 Unit* retained_find(Manager *m, const char *control_group);
@@ -71,7 +71,7 @@ int unit_relocate(Unit *u, const char *control_group, const char *instances);
 /* Notifies clients of all ancestors and descendants. */
 void hierarchy_notify_relatives(const Unit *u);
 
-/* Serialization for the state file: mostly zeros, hence non-zero values with their indices. */
+/* Serialization for the state file: indices and values of non-zero numbers, as most are zero. */
 int numbers_to_json(const uint64_t *numbers, size_t n, sd_json_variant **ret);
 int numbers_from_json(sd_json_variant *v, size_t n, uint64_t *ret);
 int window_base_to_json(const CounterOffset *base, sd_json_variant **ret);

@@ -12,4 +12,5 @@ Hold* unit_find_hold(Unit *u, HoldType type, const void *lease_key, uid_t owner_
 /* The hold of [X-QoS]; NULL: none, or u is NULL. */
 Hold* unit_find_file_hold(const Unit *u);
 unsigned manager_count_units(Manager *m, uid_t uid);
+/* Whether root has one of the holds. */
 bool unit_is_held_by_root(const Unit *u);

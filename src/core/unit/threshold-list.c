@@ -13,21 +13,21 @@ const char* threshold_source_to_string(ThresholdSource s) {
         return table[s];
 }
 
-Threshold* threshold_next(const Unit *u, const Threshold *a) {
-        Threshold *i = a ? a->next : u->thresholds;
+Threshold* threshold_next(const Unit *u, const Threshold *t) {
+        Threshold *i = t ? t->next : u->thresholds;
 
         while (i && i->source == THRESHOLD_SOURCE_CONDITION)
                 i = i->next;
         return i;
 }
 
-void threshold_free(Threshold *a) {
-        for (Threshold **p = &a->unit->thresholds; *p; p = &(*p)->next)
-                if (*p == a) {
-                        *p = a->next;
+void threshold_free(Threshold *t) {
+        for (Threshold **p = &t->unit->thresholds; *p; p = &(*p)->next)
+                if (*p == t) {
+                        *p = t->next;
                         break;
                 }
-        free(a->history);
-        free(a->origin);
-        free(a);
+        free(t->history);
+        free(t->origin);
+        free(t);
 }

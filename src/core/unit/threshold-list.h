@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The thresholds of a unit. What is done with them is in core/threshold. */
+/* The thresholds of a unit, which core/threshold evaluates. */
 
 #include "objective-history.h"
 #include "threshold.h"
@@ -20,17 +20,17 @@ const char* threshold_source_to_string(ThresholdSource s);      /* "administrato
 
 typedef struct Threshold Threshold;
 
-/* The condition holds, or (e) the unit is no longer observed. The threshold has been freed. */
-typedef void (*threshold_handler_t)(const Threshold *a, const QosError *e, void *userdata);
+/* Called once: the condition holds, or (e) the unit is no longer observed. The threshold is freed
+ * afterwards. */
+typedef void (*threshold_handler_t)(const Threshold *t, const QosError *e, void *userdata);
 
 struct Threshold {
-        /* copied from the rule */
         Threshold *next;
-        uint64_t period;                /* threshold_rule_get_period() */
+        uint64_t period;                /* copy of threshold_rule_get_period() */
         uint64_t next_evaluation;       /* CLOCK_MONOTONIC ns of the next evaluation; 0: immediately */
         Unit *unit;
         ThresholdMachine machine;
-        ThresholdState reported;        /* the last one that was */
+        ThresholdState reported;        /* last reported state */
         ThresholdSource source;
         double value;                   /* of the last evaluation; NaN: none */
         uint64_t samples;               /* ABSENT: unknown */
@@ -44,14 +44,14 @@ struct Threshold {
 
         uint64_t since;                 /* of the state, CLOCK_REALTIME ns */
 
-        ObjectiveCounts before;         /* counted before it was set */
+        ObjectiveCounts before;         /* counts from before the threshold was set */
         ObjectiveHistory *history;      /* NULL: not an objective */
 
         threshold_handler_t handler;    /* of a condition */
         void *userdata;
 };
 
-void threshold_free(Threshold *a);
+void threshold_free(Threshold *t);
 
 /* Iterates over named thresholds; NULL: first. */
-Threshold* threshold_next(const Unit *u, const Threshold *a);
+Threshold* threshold_next(const Unit *u, const Threshold *t);

@@ -32,14 +32,14 @@ typedef struct WindowMark WindowMark;
 struct qos_unit_map;
 typedef struct ServiceManagerCall ServiceManagerCall;
 
-/* Starts of a unit that are left out of its baseline. A loop of restarts has more, and then requests fail as
+/* Latest starts of a unit, which its baseline excludes. A restart loop has more, but then requests fail as
  * well. */
 #define UNIT_STARTS_KEPT 16U
 
 typedef enum HoldType {
         HOLD_ADMINISTRATOR,     /* "qosctl attach": until detach, expiry or reboot */
-        HOLD_FILE,              /* [X-QoS] in unit files, for as long as it is there */
-        HOLD_CONFIGURATION,     /* Observe=auto in qosd.conf, for as long as that is there, and the unit */
+        HOLD_FILE,              /* [X-QoS] in unit files, as long as the section exists */
+        HOLD_CONFIGURATION,     /* Observe=auto in qosd.conf, as long as that is set and the unit exists */
         HOLD_LEASE,             /* until the connection (varlink) or bus name (D-Bus) of the client ends */
         _HOLD_TYPE_MAX,
 } HoldType;
@@ -67,7 +67,7 @@ struct Hold {
         Hold *next;
 };
 
-/* The last snapshot, so that equal seq means equal contents. */
+/* The last snapshot. Snapshots of equal seq have equal contents. */
 typedef struct UnitCache {
         uint64_t seq;
         Snapshot snapshot;
@@ -111,9 +111,9 @@ struct Unit {
         UnitStorage storage;
         struct ExportedBins *exported_bins; /* NULL: never exported */
         struct EndpointTotals *endpoint_totals; /* of the last export with endpoints; NULL: none so far */
-        bool exported;                  /* its map was */
-        uid_t exported_uid;             /* user of the exports, root if several; avoids counting the same map
-                                         * twice */
+        bool exported;                  /* the map was exported */
+        uid_t exported_uid;             /* user of the exports, root if several; shared maps are counted
+                                         * once */
         uint64_t retained_since;             /* CLOCK_MONOTONIC ns of the detach, for retained units
                                               * (hierarchy.h) */
 
@@ -142,7 +142,7 @@ void unit_free(Unit *u);
  * absent. If nothing has happened, the last snapshot is returned, with the same seq. */
 void unit_get_snapshot(Unit *u, uint64_t window_nsec, Snapshot *ret);
 
-/* As above, at a given moment common to several units; always a new snapshot. */
+/* As unit_get_snapshot(), at a given moment common to several units; always a new snapshot. */
 typedef struct Moment {
         uint64_t monotonic, realtime;   /* ns */
 } Moment;
@@ -184,8 +184,7 @@ void unit_update_probe_config(Unit *u);
 /* Collects completed steps from the kernel. */
 int unit_collect_history(Unit *u);
 
-/* A threshold was violated by data from this interval (CLOCK_MONOTONIC ns): marks the steps of the
- * history. */
+/* Marks steps of the history whose data violated a threshold. Interval in CLOCK_MONOTONIC ns. */
 void unit_note_violation(Unit *u, uint64_t from, uint64_t until);
 
 /* Requested probes that are not available, "requests: reason"; NULL if there are none. */
