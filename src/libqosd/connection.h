@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Shared by the parts of libqosd. */
+/* Shared by the files of libqosd. */
 
 #include <systemd/sd-varlink.h>
 
@@ -10,10 +10,10 @@
 
 #define INTERFACE "org.qosd.QoS"
 #define ADDRESS "/run/qosd/org.qosd.QoS"
-/* Root has one of its own, with a queue for its connections alone. */
+/* Socket of root, with a backlog of its own. */
 #define ADDRESS_ROOT ADDRESS ".root"
 
-/* Limit of the time until qosd accepts the connection, while others connect all the time. */
+/* Limit of the time until qosd accepts the connection, if others keep the backlog full. */
 #define CONNECT_USEC USEC_PER_SEC
 
 #define ERROR_MAX 512
@@ -27,7 +27,7 @@ struct qosd {
 /* Maps a varlink error to a negative errno, and copies its message to the buffer. */
 int error_from_reply(const char *id, sd_json_variant *parameters, char buffer[static ERROR_MAX]);
 
-/* address: NULL for the default. Retries for timeout_usec while the listen queue is full, 0: not at all. */
+/* address: NULL: the default. Waits for timeout_usec while the backlog is full; 0: does not wait. */
 int connection_open(const char *address, uint64_t timeout_usec, sd_varlink **ret);
 /* Calls a method and returns the parameters of its reply, owned by q and valid until the next call. Consumes
  * parameters. */

@@ -36,8 +36,8 @@ typedef struct qosd_view qosd_view;
 typedef struct qosd_monitor qosd_monitor;
 typedef struct qosd_event qosd_event;
 
-/* Windows end now. Valid are 100 ms … 1 s in steps of 100 ms, 1 s … 10 s in steps of 1 s, 60 s, 300 s,
- * and: */
+/* Windows end now. Valid are 100 ms … 1 s in steps of 100 ms, 1 s … 10 s in steps of 1 s, 60 s, 300 s, and
+ * the following. */
 #define QOSD_WINDOW_TOTAL UINT64_C(0)                   /* since the unit was attached */
 #define QOSD_WINDOW_DEFAULT UINT64_MAX                  /* DefaultWindow= in qosd.conf; not for views */
 #define QOSD_WINDOW_1S UINT64_C(1000000000)
@@ -96,9 +96,9 @@ uint64_t qosd_snapshot_get_covered(qosd_snapshot *s);   /* part of the window in
  * unknown, not 0: not measured, too few samples for a quantile, or no such metric. -EDOM: the metric is not
  * an integer, or not a number. */
 int qosd_snapshot_get_integer(qosd_snapshot *s, const char *metric, uint64_t *ret);
-/* also of integers */
+/* As qosd_snapshot_get_integer(), also for integers. */
 int qosd_snapshot_get_real(qosd_snapshot *s, const char *metric, double *ret);
-/* owned by s */
+/* As qosd_snapshot_get_integer(). The string is owned by s. */
 int qosd_snapshot_get_string(qosd_snapshot *s, const char *metric, const char **ret);
 
 /* ---- shared memory views ------------------------------------------------------------------------------ */
@@ -156,8 +156,8 @@ typedef enum qosd_state {
         _QOSD_STATE_MAX,
 } qosd_state;
 
-/* e is only valid during the call. NULL: the connection was lost, and missed events (0: unknown number) were
- * lost; events with the current states follow. */
+/* e: valid during the call only. NULL: the connection was lost, and with it missed events (0: unknown
+ * number); events with the current states follow. */
 typedef void (*qosd_event_handler_t)(qosd_monitor *m, qosd_event *e, uint64_t missed, void *userdata);
 
 /* Calls handler from the event loop: first with the current state of each threshold, then on each state

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The map of a unit mapped into this process, read by the same code as in the daemon. */
+/* The map of a unit mapped into this process, read by the code of the daemon. */
 
 #include <sys/mman.h>
 
@@ -8,8 +8,8 @@
 #include "util.h"
 #include "window.h"
 
-/* Interval for checking whether qosd is still running, as without it nothing marks the map as retired: rare
- * enough for the costs not to matter, and frequent enough for windows of a second. */
+/* Interval of checks whether qosd is still running, as it has to mark the map as retired: rare enough not to
+ * matter, and frequent enough for windows of a second. */
 #define REFRESH_NSEC (100 * NSEC_PER_MSEC)
 
 struct qosd_view {
@@ -91,8 +91,7 @@ int qosd_view_open(qosd *q, const char *unit, qosd_view **ret) {
                 return r;
         if (layout != QOS_LAYOUT) {
                 (void) snprintf(q->error, sizeof(q->error),
-                                "qosd keeps its figures as this libqosd does not know them: they are of "
-                                "different versions");
+                                "qosd has another version of the map's layout than this libqosd");
                 return -EPROTO;
         }
         v->minimum_samples = minimum_samples;
@@ -141,7 +140,7 @@ int qosd_view_read(qosd_view *v, qosd_distribution d, uint64_t window) {
         if (r < 0)
                 return r;
 
-        /* Checked afterwards: whatever was read before it was set is valid */
+        /* Checked afterwards, as data is valid if it was read before this was set */
         if (__atomic_load_n(&v->map->retired, __ATOMIC_ACQUIRE))
                 return -ESTALE;
         if (window_reading_is_overlapping(&v->reading))

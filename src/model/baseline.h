@@ -8,16 +8,16 @@
 
 typedef struct Baseline {
         DiagnosisFigures figures;
-        double usual;                   /* ns to the first byte that are not exceeded in three quarters of
+        double usual;                   /* time to first byte in ns that is not exceeded three quarters of
                                          * the time */
         double busy;                    /* share of the time with requests, 0 to 1 */
-        uint64_t since, until;          /* CLOCK_REALTIME ns: begin of the first step of the figures, and end
-                                         * of the last */
+        uint64_t since, until;          /* CLOCK_REALTIME ns: begin of the first step of the figures, end of
+                                         * the last */
         uint64_t covered;               /* ns of these steps */
 } Baseline;
 
-/* From the steps that ended before that moment (CLOCK_MONOTONIC ns), those of failures left out. rate:
- * requests/s now; steps with as many are taken where there are some. starts: CLOCK_MONOTONIC ns at which the
- * unit was started, in any order; steps with one of them are left out. -ENODATA: too few steps are left. */
+/* Reads the baseline from steps that ended before a moment (CLOCK_MONOTONIC ns), without those of failures.
+ * rate: current requests/s; steps with at least as many are preferred. starts: CLOCK_MONOTONIC ns of starts
+ * of the unit, in any order; steps with a start are excluded. -ENODATA: too few steps remain. */
 int baseline_read(const History *h, uint64_t before, double rate, const uint64_t *starts, size_t n_starts,
                   Baseline *ret);

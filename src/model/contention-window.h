@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Readers of contention maps: arithmetic, no I/O, no clock. The writers are in
+/* Readers of contention maps. Pure: no I/O, no clock. The writers are in
  * bpf/contention/contention-record.h. */
 
 #include "contention-map.h"
@@ -13,13 +13,13 @@ typedef struct ContentionSource {
         const struct qos_contention_cpu *contention_cpus;
         uint64_t since;                         /* CLOCK_MONOTONIC ns */
         unsigned slot;                          /* slot of the unit */
-        const struct qos_unit_map *requests;        /* map with the serving clock; NULL: the clock stands
-                                                     * still */
+        const struct qos_unit_map *requests;        /* map with the serving clock; NULL: the clock is
+                                                     * stopped */
 } ContentionSource;
 
 typedef struct ContentionCounts ContentionCounts;
 
-/* All words of a contention map at a moment, or a difference of two. 64 bit words only. */
+/* All counters of a contention map at a moment, or differences of them. Consists of 64 bit words only. */
 struct ContentionCounts {
         uint64_t times[QOS_STATES];             /* ns of threads in a state, current waits included */
         uint64_t serving[QOS_STATES];           /* as times, while requests of the map's unit were in
@@ -43,14 +43,13 @@ typedef struct ContentionReading {
                                                  * passed */
 } ContentionReading;
 
-/* The contention maps that a unit is the sum of, as WindowSources. */
+/* The contention maps that a unit sums up, as WindowSources. */
 typedef struct ContentionSources {
         const ContentionSource *sources;
         size_t n;
         uint64_t since;                         /* CLOCK_MONOTONIC ns when contention of the unit was first
                                                  * observed */
-        const ContentionCounts *before;         /* counters of the maps that are not of the unit, modulo
-                                                 * 2^64; NULL: none */
+        const ContentionCounts *before;         /* counters to be subtracted, modulo 2^64; NULL: none */
 } ContentionSources;
 
 /* As window_read(); also -EAGAIN if a CPU was interrupted within a write section. ret_total: counters since
@@ -58,14 +57,14 @@ typedef struct ContentionSources {
 int contention_read(const ContentionSources *sources, uint64_t now, uint64_t window, ContentionReading *ret,
                     ContentionReading *ret_total);
 
-/* As contention_read(), for thread states and their counters; cells: also everything else. No signature. */
+/* As contention_read(), for thread states and their counters; cells: and everything else. No signature. */
 int contention_read_some(const ContentionSources *sources, uint64_t now, uint64_t window, bool cells,
                          ContentionReading *ret);
 
-/* Adds the current counters of a map, times 1 or -1. -EAGAIN as contention_read(). */
+/* Adds the current counters of a map, or subtracts them. times: 1 or -1. -EAGAIN as contention_read(). */
 int contention_counts_add(ContentionCounts *counts, const ContentionSource *source, uint64_t now, int times);
 
-/* Adds a row of the block devices. */
+/* Adds a row of block devices to counts. */
 void contention_add_block(const ContentionReading *reading, unsigned row, BlockCounts *counts);
 
 void contention_get_distribution(const ContentionReading *reading, enum qos_contention_distribution d,

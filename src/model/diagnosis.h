@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* From the figures of an interval, and a baseline to compare them with, to findings: failures of a unit, and
- * its bottlenecks. Arithmetic alone, no I/O and no clock; evidence.c collects the figures. */
+/* Derives findings, that is failures and bottlenecks of a unit, from figures of an interval and a baseline.
+ * Pure: no I/O, no clock. evidence.c collects the figures. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,49 +12,48 @@
 #include "lifecycle.h"
 #include "unit-map.h"
 
-/* The figures that can be kept as a baseline. Durations are means in ns of a request, counts are per second.
- * NaN: not known. Their names are in diagnosis-names.c. */
+/* Figures that can be saved as a baseline. Durations are means per request in ns, counts are per second.
+ * NaN: unknown. Their names are in diagnosis-names.c. */
 typedef struct DiagnosisFigures {
         double covered;                 /* ns of the interval */
         double rate;                    /* requests with a response */
         double status4xx;               /* HTTP responses that report an error of the client */
         double status5xx;               /* HTTP responses that report a failure of the unit */
-        double grpc_errors;             /* gRPC calls whose status does */
+        double grpc_errors;             /* gRPC calls with a status that reports a failure of the unit */
         double error_replies;           /* responses of Redis and memcached that report an error */
         double resets;                  /* connections that the unit ended with a request pending */
         double timeouts;                /* connections that timed out with a request pending */
         double client_aborts;           /* connections that clients ended with a request pending */
         double first_byte, receive, queue, service, answer;
-        double bytes_in, bytes_out;     /* of a request */
-        double in_flight, oldest;       /* requests, and ns, at the end */
-        double waiting, oldest_waiting; /* the same of those without any response byte */
+        double bytes_in, bytes_out;     /* per request */
+        double in_flight, oldest;       /* requests, and age in ns, at the end of the interval */
+        double waiting, oldest_waiting; /* of these, requests without any response byte */
         double serving;                 /* share of the interval in which a request was in flight */
         double retransmits;
-        double sends[QOS_SEND_WAITS];   /* connections whose written data waits, average number by cause */
-        double send_rtt;                /* ns until clients of these acknowledge data */
+        double sends[QOS_SEND_WAITS];   /* average number of connections with waiting send data, by cause */
+        double send_rtt;                /* ns until their clients acknowledge data */
         double listen_drops;            /* connection attempts dropped at the listeners */
-        double threads[QOS_STATES];     /* average number; that of QOS_STATE_NONE is not used */
-        double client_rate;             /* requests of the unit to peers */
-        double client_latency;          /* ns, of one of these */
+        double threads[QOS_STATES];     /* average number; QOS_STATE_NONE is unused */
+        double client_rate;             /* requests to peers */
+        double client_latency;          /* ns per request to a peer */
         double peer_errors;             /* connections that peers refused or ended, or that timed out, with a
                                          * request pending */
-        double peer_status5xx;          /* HTTP/1 responses of peers that report a failure of theirs */
+        double peer_status5xx;          /* HTTP/1 responses of peers that report a server error */
         double peer_error_replies;      /* responses of Redis and memcached peers that report an error */
-        double blocked_by_requests;                    /* ns that the thread of a request waited in park
-                                                        * and poll, until woken by the thread of another
-                                                        * request */
+        double blocked_by_requests;                    /* parks and polls of a request's thread, ended by the
+                                                        * thread of another request, ns */
         double service_run_queue;       /* run-queue wait in the service time of a request, ns */
         double service_lock;            /* lock wait in the service time of a request, ns; known where nearly
                                          * all requests have a thread of their own */
         double run_queue_wait;          /* ns from ready to running, mean */
         double run_queue_own;           /* average number of threads waiting for a CPU used by the unit
-                                         * itself, as far as the user is known */
+                                         * itself, as far as its user is known */
         double run_queue_others;        /* average number of threads waiting for a CPU used by others */
         double cpus;                    /* CPUs allowed */
         double idle_cpus;               /* average number of idle CPUs, of those allowed */
         double busiest_process;         /* CPUs used by the busiest process */
         double busiest_thread;          /* CPUs used by the busiest thread */
-        double throttled;               /* share of the periods of its CPU quota in which that was used up */
+        double throttled;               /* share of the periods of the CPU quota in which it was exhausted */
         double reads;                   /* pages read from devices */
         double major_faults, refaults, oom_kills;
 } DiagnosisFigures;
@@ -75,84 +74,86 @@ void diagnosis_figures_set_absent(DiagnosisFigures *f);
 
 #define DIAGNOSIS_NAME_MAX 256U
 
-/* Entries of a list of causes, by weight: more than three share the blame too evenly to be named. */
+/* Limit of a list of causes, by weight: more than three are too even to be named. */
 #define DIAGNOSIS_NAMED_MAX 3U
 
-/* A thread's name, of 15 bytes, and its number. */
+/* Name of a thread, up to 15 bytes, and its TID. */
 #define DIAGNOSIS_HOLDER_MAX 40U
 
 typedef struct DiagnosisNamed {
         char name[DIAGNOSIS_NAME_MAX];
-        char unit[DIAGNOSIS_NAME_MAX];  /* of a peer or CPU user on this machine; the main other user of a
+        char unit[DIAGNOSIS_NAME_MAX];  /* unit of a peer or CPU user on this machine; main other user of a
                                          * device; or "" */
-        char holder[DIAGNOSIS_HOLDER_MAX]; /* of a lock: the thread that released it most often; or "" */
-        char mount[DIAGNOSIS_NAME_MAX]; /* of a lock of a file or directory: its file system; or "" */
-        double value;                   /* CPU user, lock: average number of threads waiting; peer: ns per
-                                         * request; device: share of its bytes that are the unit's */
-        double rate;                    /* requests to the peer, or the device, or waits for the lock, per
+        char holder[DIAGNOSIS_HOLDER_MAX]; /* thread that released a lock most often; or "" */
+        char mount[DIAGNOSIS_NAME_MAX]; /* file system of the file or directory that a lock belongs to; or
+                                         * "" */
+        double value;                   /* CPU user, lock: average number of waiting threads; peer: ns per
+                                         * request; device: the unit's share of all bytes */
+        double rate;                    /* requests to the peer or device, or waits for the lock, per
                                          * second */
         double errors;                  /* of a peer, per second: see DiagnosisFigures.peer_errors */
-        double status5xx, error_replies; /* of a peer, per second; those are in the rate, errors are not */
-        double aborts;                  /* of a peer, per second: connections that the unit closed with a
-                                         * request in flight, or before they were established */
-        double in_flight;               /* of a peer: requests without a response, at the end */
+        double status5xx, error_replies; /* of a peer, per second; included in rate, unlike errors */
+        double aborts;                  /* of a peer, per second: connections that the unit closed during a
+                                         * request or handshake */
+        double in_flight;               /* of a peer: requests without a response at the end of the
+                                         * interval */
 } DiagnosisNamed;
 
 /* A file system that threads have waited for. */
 typedef struct DiagnosisMount {
-        char point[DIAGNOSIS_NAME_MAX]; /* where it is mounted, or its device number; "": none is known */
-        char remote[DIAGNOSIS_NAME_MAX]; /* "server:/path" if it is on another machine; or "" */
-        double threads;                 /* average number waiting */
+        char point[DIAGNOSIS_NAME_MAX]; /* mount point, or device number; "": unknown */
+        char remote[DIAGNOSIS_NAME_MAX]; /* "server:/path" of a network file system; or "" */
+        double threads;                 /* average number of waiting threads */
 } DiagnosisMount;
 
-/* More stopped processes are not named one by one. */
+/* Limit of stopped processes that are listed. */
 #define DIAGNOSIS_STOPPED_MAX 4U
 
-/* How the unit ran in the interval. */
+/* State of the unit in the interval. */
 typedef struct DiagnosisRun {
-        const char *active_state;       /* at the end, "active", "inactive"...; NULL: not known, as of a
-                                         * control group that is no unit */
+        const char *active_state;       /* at the end, "active", "inactive"...; NULL: unknown, or not a unit
+                                         * of the service manager */
         Lifecycle lifecycle;            /* at the end */
-        bool frozen;                    /* the control group is, by the service manager or by others */
-        uint64_t restarts;              /* automatic ones in the interval; ABSENT: not known */
+        bool frozen;                    /* whether the control group is frozen, by the service manager or
+                                         * others */
+        uint64_t restarts;              /* automatic restarts in the interval; ABSENT: unknown */
         uint64_t now;                   /* CLOCK_REALTIME ns at the end */
-        size_t n_processes;             /* of the unit; 0: not known */
-        size_t n_stopped;               /* those of which all threads are stopped by a signal or a tracer */
+        size_t n_processes;             /* of the unit; 0: unknown */
+        size_t n_stopped;               /* of these, with all threads stopped by a signal or a tracer */
         int stopped[DIAGNOSIS_STOPPED_MAX]; /* PIDs of the first of these */
 } DiagnosisRun;
 
 typedef struct DiagnosisEvidence {
         DiagnosisFigures now;
-        const char *unit;               /* its name; NULL: no command can be given */
+        const char *unit;               /* name; NULL: commands cannot be suggested */
         DiagnosisRun run;
-        double n_sends;                 /* how often DiagnosisFigures.sends was counted */
-        double accept_queue;            /* connections not accepted yet at the end; NaN: not known */
-        double handshakes;              /* connections that have come in the interval; NaN: not known */
-        double accept_queue_max;        /* the backlog limits of all listeners together; NaN: not known */
-        const DiagnosisFigures *normal; /* NULL: not known */
-        double usual;                   /* of a baseline from the history, ns to the first byte that are not
-                                         * exceeded in three quarters of the time; 0: the baseline is the
-                                         * client's */
-        double busy;                    /* of a baseline from the history: share of the time with requests */
+        double n_sends;                 /* number of samples of DiagnosisFigures.sends */
+        double accept_queue;            /* connections not accepted yet at the end; NaN: unknown */
+        double handshakes;              /* connections established in the interval; NaN: unknown */
+        double accept_queue_max;        /* sum of the backlog limits of all listeners; NaN: unknown */
+        const DiagnosisFigures *normal; /* baseline; NULL: unknown */
+        double usual;                   /* of a baseline from the history: see Baseline.usual; 0: the
+                                         * baseline was provided by the client */
+        double busy;                    /* of a baseline from the history: see Baseline.busy */
         DiagnosisNamed users[DIAGNOSIS_NAMED_MAX];
         size_t n_users;
         DiagnosisNamed peers[DIAGNOSIS_NAMED_MAX];
         size_t n_peers;
-        double peers_covered;           /* ns in which these were observed, the last of the interval */
+        double peers_covered;           /* ns in which these were observed, up to the end of the interval */
         DiagnosisNamed devices[DIAGNOSIS_NAMED_MAX];
         size_t n_devices;
-        DiagnosisMount mount;           /* with most waits of state disk */
+        DiagnosisMount mount;           /* file system with most disk waits */
         DiagnosisNamed locks[DIAGNOSIS_NAMED_MAX];
         size_t n_locks;
-        DiagnosisNamed blocked[DIAGNOSIS_NAMED_MAX]; /* waits of requests that threads with another request
-                                                      * ended; value and rate as of locks */
+        DiagnosisNamed blocked[DIAGNOSIS_NAMED_MAX]; /* waits of requests ended by threads with another
+                                                      * request; value and rate as of locks */
         size_t n_blocked;
-        enum qos_state blocked_state;   /* QOS_STATE_PARK or QOS_STATE_POLL, of the first of these */
-        DiagnosisNamed kernel[QOS_STATES]; /* locks of the kernel, by the state of the waiting threads:
-                                            * value of all, name and holder of the one with most waits */
-        int busiest_pid;                /* 0: not known */
+        enum qos_state blocked_state;   /* QOS_STATE_PARK or QOS_STATE_POLL, of blocked[0] */
+        DiagnosisNamed kernel[QOS_STATES]; /* kernel locks, by the state of the waiting threads: sum of
+                                            * values; name and holder of the one with most waits */
+        int busiest_pid;                /* 0: unknown */
         char busiest_thread[DIAGNOSIS_HOLDER_MAX]; /* "" */
-        double busiest_thread_ready;    /* CPUs that this one could have used besides, as it was ready */
+        double busiest_thread_ready;    /* CPUs that this thread waited for while ready */
 } DiagnosisEvidence;
 
 typedef enum FindingKind {
@@ -162,9 +163,9 @@ typedef enum FindingKind {
         FINDING_LOCK,
         FINDING_DEPENDENCY,
         FINDING_MEMORY,
-        FINDING_NETWORK,                /* clients, or the way to them */
+        FINDING_NETWORK,                /* clients, or the network path to them */
         FINDING_NAGLE,                  /* parts of a response wait for acknowledgements */
-        FINDING_SEND_BUFFER,            /* smaller than what is on the way */
+        FINDING_SEND_BUFFER,            /* smaller than the data in flight */
         FINDING_RECEIVE_WINDOW,         /* clients do not read */
         FINDING_LIMIT,                  /* the application's own */
         FINDING_WORKLOAD,
@@ -179,7 +180,7 @@ typedef enum FindingKind {
 } FindingKind;
 
 typedef enum Certainty {
-        CERTAINTY_POSSIBLE,             /* it may be this as well as something else */
+        CERTAINTY_POSSIBLE,             /* something else is as likely */
         CERTAINTY_LIKELY,
         CERTAINTY_CERTAIN,
         _CERTAINTY_MAX,
@@ -196,7 +197,7 @@ const char* finding_kind_to_string(FindingKind k);      /* "cpu" */
 const char* certainty_to_string(Certainty c);           /* "likely" */
 const char* verdict_to_string(Verdict v);               /* "nothing", "found", "unknown" */
 
-/* More requests than normal: a quarter is what clients vary by. */
+/* Factor from which on there are more requests than normal. Clients vary by a quarter. */
 #define DIAGNOSIS_MORE_REQUESTS 1.3
 
 #define DIAGNOSIS_TEXT_MAX 512U
@@ -204,31 +205,32 @@ const char* verdict_to_string(Verdict v);               /* "nothing", "found", "
 typedef struct Finding {
         FindingKind kind;
         Certainty certainty;
-        enum qos_state state;           /* in which threads are then; QOS_STATE_NONE: none in particular */
-        double share;                   /* of the time of a request that this explains, in units without
-                                         * requests of the time of threads that are not idle; NaN: it is no
-                                         * matter of time */
-        double time;                    /* ns that share is of a request; NaN: not known */
-        char resource[DIAGNOSIS_NAME_MAX]; /* the cause: a unit, a device, an address, a thread; or "" */
-        char unit[DIAGNOSIS_NAME_MAX];  /* the unit behind it; or "" */
-        char mount[DIAGNOSIS_NAME_MAX]; /* the file system; or "" */
+        enum qos_state state;           /* state of the affected threads; QOS_STATE_NONE: none in
+                                         * particular */
+        double share;                   /* share of the time of a request that this explains; without
+                                         * requests, of the time of threads that are not idle; NaN: not about
+                                         * time */
+        double time;                    /* ns per request that share is; NaN: unknown */
+        char resource[DIAGNOSIS_NAME_MAX]; /* cause: a unit, a device, an address, a thread; or "" */
+        char unit[DIAGNOSIS_NAME_MAX];  /* unit of the cause; or "" */
+        char mount[DIAGNOSIS_NAME_MAX]; /* file system; or "" */
         char text[DIAGNOSIS_TEXT_MAX];  /* a sentence */
-        char next[DIAGNOSIS_TEXT_MAX];  /* a command that mends it or shows more; or "" */
-        const char *rule;               /* by which it was found, a sentence */
+        char next[DIAGNOSIS_TEXT_MAX];  /* command that fixes it or shows more; or "" */
+        const char *rule;               /* sentence that describes the rule */
 } Finding;
 
 typedef struct Excluded {
         FindingKind kind;
-        double share;                   /* as Finding.share; NaN: it is no matter of time */
+        double share;                   /* as Finding.share; NaN: not about time */
         char text[DIAGNOSIS_TEXT_MAX];
 } Excluded;
 
 typedef struct Diagnosis {
         Verdict verdict;
-        char summary[DIAGNOSIS_TEXT_MAX]; /* the verdict in a line, without the name of the unit */
-        char text[DIAGNOSIS_TEXT_MAX];  /* rate and times of requests, or how the unit runs; a sentence */
-        Finding findings[_FINDING_KIND_MAX]; /* one of each kind at most: failures, then those that explain
-                                              * most */
+        char summary[DIAGNOSIS_TEXT_MAX]; /* verdict in one line, without the name of the unit */
+        char text[DIAGNOSIS_TEXT_MAX];  /* sentence on the rate and times of requests, or the state of the
+                                         * unit */
+        Finding findings[_FINDING_KIND_MAX]; /* at most one of each kind: failures first, then by share */
         size_t n_findings;
         Excluded excluded[_FINDING_KIND_MAX]; /* causes that were examined and excluded */
         size_t n_excluded;

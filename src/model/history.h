@@ -23,22 +23,22 @@ typedef enum HistoryLevel {
  * history_put(). */
 #define HISTORY_SIZE_MAX (64U * 1024U)
 
-/* Metrics with a value per step. test-history fails if metrics/ defines more. */
+/* Limit of metrics with a value per step. test-history fails if metrics/ defines more. */
 #define HISTORY_VALUES_MAX 64U
 
 #define HISTORY_DISTRIBUTIONS 2U
 
-/* Additive amounts of a step, from which means, rates and shares are calculated. An amount refers to the
- * nanoseconds in the preceding *_COVERED, and is unknown if these are 0. Stored with 8 significant bits (an
- * error of half a percent) in two bytes: a comparison with the past looks for differences of more than 10
- * %. */
+/* Additive amounts of a step, from which means, rates and shares are calculated. An amount covers the
+ * nanoseconds in the preceding *_COVERED, and is unknown if these are 0. Stored in two bytes with 8
+ * significant bits, an error of half a percent: comparisons with the past are about differences of more than
+ * 10 %. */
 typedef enum HistoryAmount {
         HISTORY_PHASED,                 /* requests with known phases */
         HISTORY_RECEIVE,                /* sum of receive times in ns */
         HISTORY_QUEUE,
         HISTORY_SERVICE,
         HISTORY_ANSWER,
-        HISTORY_CLIENT_COVERED,         /* ns covered by the last 10 s window before the end: the only data
+        HISTORY_CLIENT_COVERED,         /* ns covered by the last 10 s window before the end, the only data
                                          * on peers */
         HISTORY_CLIENT,
         HISTORY_CLIENT_TIME,
@@ -62,7 +62,7 @@ typedef enum HistoryAmount {
         HISTORY_DIRTY_THROTTLE_TIME,
         HISTORY_OOM_KILLS,
         HISTORY_STORAGE_COVERED,
-        HISTORY_STORAGE_CALLS,          /* by enum qos_storage_call, of those that are timed */
+        HISTORY_STORAGE_CALLS,          /* by enum qos_storage_call, timed calls only */
         HISTORY_STORAGE_ERRORS = HISTORY_STORAGE_CALLS + QOS_STORAGE_TIMED,
         HISTORY_STORAGE_TIMES = HISTORY_STORAGE_ERRORS + QOS_STORAGE_TIMED, /* ns */
         HISTORY_STORAGE_BYTES = HISTORY_STORAGE_TIMES + QOS_STORAGE_TIMED, /* read, written */
@@ -70,10 +70,10 @@ typedef enum HistoryAmount {
 } HistoryAmount;
 
 typedef struct HistoryStep {
-        uint64_t index;                 /* CLOCK_MONOTONIC of its beginning / length of a step */
-        uint64_t timestamp;             /* CLOCK_REALTIME of its beginning, ns, stored in ms */
+        uint64_t index;                 /* CLOCK_MONOTONIC ns of its beginning / length of a step */
+        uint64_t timestamp;             /* CLOCK_REALTIME ns of its beginning; stored in ms */
         uint64_t covered;               /* ns in which the unit was observed */
-        uint64_t overlaps;              /* requests that arrived while another was in progress */
+        uint64_t overlaps;              /* requests that arrived during another one */
         uint64_t values[HISTORY_VALUES_MAX]; /* counters in the step, gauges at its end; or ABSENT */
         bool measured[HISTORY_DISTRIBUTIONS];
         WindowBins distributions[HISTORY_DISTRIBUTIONS]; /* all of one schema */
@@ -104,7 +104,7 @@ enum qos_distribution history_distribution(unsigned i);
 void history_step_set_metrics(HistoryStep *s, const Metrics *metrics);
 /* All metrics of a step, by the rules for snapshots; unknown ones are absent. */
 void history_step_get_metrics(const HistoryStep *s, unsigned minimum_samples, Metrics *ret);
-/* Whether the distribution is valid, which it is not if requests overlap. */
+/* Whether the distribution is valid, that is, requests do not overlap. */
 bool history_step_has_distribution(const HistoryStep *s, unsigned i);
 
 /* Adds a step of 10 s, or replaces it, as recent steps may still change. If the history gets too large, the
@@ -116,12 +116,12 @@ int history_put(History *h, const HistoryStep *step);
  * dropped at their age limit. */
 int history_roll(History *h, uint64_t newest);
 
-/* Calls each for all steps, oldest first; the current step of 5 min is included as far as known. Stops at
- * the first negative return value. */
+/* Calls each for all steps, oldest first, including the incomplete current step of 5 min. Stops at the first
+ * negative return value. */
 int history_foreach(const History *h, HistoryLevel level, int (*each)(const HistoryStep *s, void *userdata),
                     void *userdata);
 
-/* Serialization for files. The generation identifies the unit. -EBADMSG: invalid data. -ESTALE: written
- * by another version, with other values or on another grid. */
+/* Serialization for files. generation: identifies the unit. -EBADMSG: invalid data. -ESTALE: written by
+ * another version, with other values or step lengths. */
 int history_serialize(const History *h, uint32_t generation, void **ret, size_t *ret_size);
 int history_deserialize(const void *data, size_t size, uint32_t generation, History **ret);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Builds one JSON object, as a variant, or as the text that sd_json_variant_format() would make of that: the
- * text takes a tenth of the time.
+/* Builds a JSON object, as a variant, or as the text that sd_json_variant_format() would return, which takes
+ * a tenth of the time.
  *
- * Errors are kept until the end: what is added after one has no effect. Keys are not copied, and are plain
+ * Errors are returned at the end; later additions have no effect. Keys are not copied, and have to be plain
  * ASCII without quotation marks and backslashes. */
 
 #include <stdbool.h>
@@ -13,16 +13,16 @@
 
 #include <systemd/sd-json.h>
 
-/* Objects and arrays in each other, the outermost one included. The deepest metric has six. */
+/* Limit of nested objects and arrays, including the outermost one. The deepest metric has six. */
 #define JSON_WRITER_DEPTH_MAX 10U
 
 typedef struct JsonLevel {
         const char *key;
         size_t key_length;
         bool array;
-        bool some;                      /* it has an element */
-        size_t start;                   /* of the text: what was there before it */
-        sd_json_variant **variants;     /* of an object: keys and values */
+        bool some;                      /* has an element */
+        size_t start;                   /* length of the text before it */
+        sd_json_variant **variants;     /* keys and values of an object */
         size_t n, allocated;
 } JsonLevel;
 
@@ -43,17 +43,17 @@ void json_writer_done(JsonWriter *w);
 void json_writer_open_object(JsonWriter *w, const char *key, size_t key_length);
 void json_writer_open_array(JsonWriter *w, const char *key);
 void json_writer_close(JsonWriter *w);
-/* As if it had never been opened if nothing is in it. */
+/* Closes the object or array, and removes it if it is empty. */
 void json_writer_close_some(JsonWriter *w);
 
 void json_writer_add_unsigned(JsonWriter *w, const char *key, uint64_t value);
 void json_writer_add_integer(JsonWriter *w, const char *key, int64_t value);
 void json_writer_add_real(JsonWriter *w, const char *key, double value);
 void json_writer_add_boolean(JsonWriter *w, const char *key, bool value);
-/* -EINVAL: it is not UTF-8 */
+/* Fails with -EINVAL if the value is not UTF-8. */
 void json_writer_add_string(JsonWriter *w, const char *key, const char *value);
 void json_writer_add_variant(JsonWriter *w, const char *key, sd_json_variant *value);
 
-/* The whole object. */
+/* Closes the outermost object and returns it, or the first error. */
 int json_writer_finish_variant(JsonWriter *w, sd_json_variant **ret);
 int json_writer_finish_text(JsonWriter *w, char **ret);

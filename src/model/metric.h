@@ -41,8 +41,8 @@ const Metric* metric_find(const char *name);
 /* Returns the metric with the most similar name, or NULL if none is similar. */
 const Metric* metric_suggest(const char *name);
 
-/* Whether the metric has a value. values, here and below: the struct with its field, which is Metrics, or
- * for a metric of a record the struct of that. */
+/* Whether the metric has a value. values, here and below: Metrics, or the struct of the record for metrics
+ * of a record. */
 bool metric_is_present(const Metric *metric, const void *values);
 
 /* Sets one or all metrics to absent. */

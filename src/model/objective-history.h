@@ -10,8 +10,8 @@ typedef struct ObjectiveCounts {
         uint64_t good, total;
 } ObjectiveCounts;
 
-/* Periods of burn rates. Alerts use a long one with a twelfth of it, which says that it still burns: 1 h
- * with 5 min, and 6 h with 30 min. */
+/* Periods of burn rates. Alerts combine a long period with a twelfth of it, which shows that the budget is
+ * still being spent: 1 h with 5 min, and 6 h with 30 min. */
 typedef enum BurnPeriod {
         BURN_60S,
         BURN_5MIN,
@@ -28,25 +28,25 @@ typedef struct BurnPeriodInfo {
 
 extern const BurnPeriodInfo burn_period_table[BURN_PERIODS];
 
-/* Counts at the beginning of steps of 10 s for 5 min, of 1 min for 1 h, and of 5 min for 6 h: each period
- * has steps of a thirtieth of it or less, but for 60 s. */
+/* Counts at the beginning of steps of 10 s for 5 min, of 1 min for 1 h, and of 5 min for 6 h: all periods
+ * but 60 s have steps of at most a thirtieth. */
 #define OBJECTIVE_STEPS (31 + 61 + 73)
 
 typedef struct ObjectiveHistory {
-        bool begun;                     /* there is a record */
-        uint64_t step;                  /* newest one of the finest ring */
+        bool begun;                     /* has a record */
+        uint64_t step;                  /* newest step of the finest ring */
         ObjectiveCounts counts[OBJECTIVE_STEPS];
 } ObjectiveHistory;
 
 /* Whether a step has begun since the last call of objective_history_add(). now: CLOCK_MONOTONIC ns. */
 bool objective_history_is_due(const ObjectiveHistory *h, uint64_t now);
 
-/* Records the present counts. Steps without a record get them, too: of the time before the first record, in
- * which nothing was counted, and of a time in which the system was suspended. */
+/* Records the present counts, also for earlier steps without a record: before the first record nothing was
+ * counted, nor while the system was suspended. */
 void objective_history_add(ObjectiveHistory *h, uint64_t now, ObjectiveCounts counts);
 
-/* What was counted in the period, and in the step in which it begins: the difference of the present counts
- * to those recorded. Nothing before the first record. */
+/* Counts in a period, including the whole step in which it begins: difference between the present counts and
+ * recorded ones. 0 before the first record. */
 ObjectiveCounts objective_history_get(const ObjectiveHistory *h, uint64_t now, BurnPeriod period,
                                       ObjectiveCounts counts);
 

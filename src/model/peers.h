@@ -6,12 +6,12 @@
 #include "metric.h"
 #include "snapshot.h"
 
-/* Metrics of an endpoint or a peer; those that it does not have are absent. */
+/* Metrics of an endpoint or a peer; others are absent. */
 void row_get_metrics(const Row *row, Metrics *ret);
 
-/* Metrics of one peer, or of all peers together, as client role of the unit. */
+/* Metrics of one peer, or of the sum of all peers, as client role of the unit. */
 void row_get_client_role(const Row *row, ClientRole *ret);
 
-/* "127.0.0.1:80", "[::1]:80", "*:80" */
+/* Formats "127.0.0.1:80", "[::1]:80", "*:80" or a path. */
 #define ADDRESS_STRING_MAX 109  /* sun_path and NUL */
 const char* row_format_address(const Row *row, char buffer[static ADDRESS_STRING_MAX]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The quantiles that every distribution has. A further one is a line of QUANTILE_LIST, and one in
+/* The quantiles of all distributions. To add one, add a line to QUANTILE_LIST, and one to
  * metrics/metric-types.xml. */
 
 #include <stdbool.h>
@@ -39,8 +39,9 @@ typedef struct Quantile {
 #define QUANTILES (0 QUANTILE_LIST(QUANTILE_COUNT))
 extern const Quantile quantile_table[QUANTILES];
 
-/* Whether n samples have at least minimum_samples on either side of the quantile q, and how many do. */
+/* Whether n samples have at least minimum_samples on either side of the quantile q. */
 bool quantile_is_known(uint64_t n, double q, uint64_t minimum_samples);
+/* Minimum number of samples for that. */
 uint64_t quantile_get_samples_needed(double q, uint64_t minimum_samples);
 
 void distribution_set_absent(Distribution *d);

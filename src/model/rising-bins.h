@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Bins of a distribution for systems that store metrics, which take a bucket that falls for a counter that
- * began anew. The sample of a response that goes on moves to longer durations, so bins do fall. Pure. */
+/* Monotonic bins of a distribution, for monitoring systems, which treat a bucket that decreases as a counter
+ * that was reset. Bins do decrease, as the sample of a response in transmission moves to longer durations.
+ * Pure. */
 
 #include "util.h"
 
-/* Changes n bins (since a fixed time, shortest durations first) such that none is below what it was in the
- * previous call, and keeps them in before; zeroed for the first call. Samples move to higher bins only. The
- * sum of the bins stays as it is: what a bin has too much, as samples have left it, is withheld from those
- * above it, until the bin itself gets new samples. */
+/* Changes n bins (counts since a fixed time, shortest durations first) such that none is less than in the
+ * previous call, and stores them in before, which is zeroed for the first call. Samples move to higher bins
+ * only. The sum of the bins is unchanged: the excess of a bin that samples have left is withheld from higher
+ * bins until the bin gets new samples. */
 void bins_raise(uint64_t *before, uint64_t *bins, size_t n);

@@ -24,7 +24,7 @@ typedef struct Selector {
         bool client;            /* peers instead of endpoints */
         uint16_t port, family;
         uint8_t address[16];    /* IPv4: the first 4 bytes */
-        const char *text;       /* path, unit or file system, points into the parsed name, not NUL
+        const char *text;       /* path, unit or file system; points into the parsed name, not NUL
                                  * terminated */
         size_t length;
 } Selector;
@@ -42,12 +42,12 @@ typedef struct Selector {
  * -ENAMETOOLONG. */
 int selector_parse(const char *name, Selector *ret, char ret_metric[static SELECTOR_METRIC_MAX]);
 
-/* For SELECTOR_MOUNT: whether it is this one. */
+/* For SELECTOR_MOUNT: whether it selects this mount point or device. */
 bool selector_matches_text(const Selector *s, const char *text);
 
 /* Whether the selector reveals peers or paths, which requires authorization. */
 bool selector_is_private(const Selector *s);
 
-/* unit: the unit listening at the address of the row, NULL if unknown. Never matches the row of others,
- * which has no address. */
+/* Whether the row is selected. unit: unit that listens at the address of the row; NULL: unknown. The row of
+ * others, which has no address, is never selected. */
 bool selector_matches(const Selector *s, const Row *row, const char *unit);

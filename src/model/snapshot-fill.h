@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Makes metrics from what was read of a unit: counters of a window, and levels of the moment. Pure. */
+/* Calculates metrics from a reading of a unit: counters of a window, and gauges. Pure. */
 
 #include "contention-window.h"
 #include "metric.h"
@@ -10,7 +10,7 @@
 #include "storage-window.h"
 #include "window.h"
 
-/* What is measured, for which all programs that it takes are attached. Metrics of the rest are absent. */
+/* Groups of metrics that are measured by the same programs, and absent unless all of these are attached. */
 typedef enum Measured {
         MEASURED_EXCHANGES,
         MEASURED_ARRIVALS,
@@ -49,27 +49,27 @@ typedef enum Measured {
 
 _Static_assert(_MEASURED_MAX <= 64, "a bit of a word for each");
 
-/* Levels of the moment. ABSENT: unknown, or not measured. */
+/* Current gauges. ABSENT: unknown, or not measured. */
 typedef struct ReadingGauges {
         uint64_t open, accept_queue, accept_queue_max;
         uint64_t in_flight, oldest_in_flight, waiting, oldest_waiting, intended; /* see Server */
         bool not_tcp;                   /* some requests in flight are not on TCP */
 } ReadingGauges;
 
-/* Sessions of the last runs of iterators (maps with another one were not visited); 0: failed */
+/* Session numbers of the last runs of iterators; 0: failed. A map with another number was not visited. */
 typedef struct ReadingSessions {
         uint64_t listeners;
         uint64_t oldest;
         uint64_t gauges[QOS_GAUGES];
 } ReadingSessions;
 
-/* What all windows of a reading have in common. */
+/* Common to all windows of a reading. */
 typedef struct ReadingContext {
         uint64_t now;                   /* CLOCK_MONOTONIC ns */
         uint64_t measured;              /* bits of Measured */
         ProbeMask probes;               /* those with a contention map */
         unsigned minimum_samples;       /* see window_get_distribution() */
-        bool writeback;                 /* is attributed to the unit */
+        bool writeback;                 /* writeback is attributed to the unit */
         ReadingGauges gauges;
 } ReadingContext;
 
@@ -86,14 +86,14 @@ typedef struct ServerDistribution {
 
 extern const ServerDistribution server_distributions[QOS_DISTRIBUTIONS];
 
-/* Sets the gauges. To be called after the windows were read: a request that ends meanwhile is in one of
- * them. */
+/* Sets the gauges. To be called after the windows were read, so that requests that end meanwhile are in
+ * either. */
 void reading_get_gauges(ReadingContext *c, const WindowSources *sources, const ReadingSessions *sessions);
 
-/* Raw counters alone, without regard to validity. */
+/* Raw counters only, regardless of validity. */
 void counters_fill(const ReadingContext *c, const WindowReading *reading, Metrics *ret);
-/* All but contention, storage and the client role, with gauges. distributions: bitmask of those that were
- * read; the others are absent. */
+/* All metrics but contention, storage and the client role, including gauges. distributions: bitmask of those
+ * read; others are absent. */
 void metrics_fill(const ReadingContext *c, const WindowReading *reading, unsigned distributions,
                   Metrics *ret);
 
@@ -101,17 +101,17 @@ void metrics_fill(const ReadingContext *c, const WindowReading *reading, unsigne
 bool clock_is_whole(const ReadingContext *c, const WindowReading *reading);
 
 void contention_set_absent(Metrics *ret);
-/* Thread states alone. cells: see below. */
+/* Thread states only. cells: see contention_metrics_fill(). */
 void states_fill(const ReadingContext *c, const ContentionReading *reading, bool cells, Contention *ret);
-/* Without statistics of the control group. cells, clock: whether these were read and are valid; otherwise
- * values derived from them are absent. */
+/* Contention metrics without statistics of the control group. cells: cells were read; clock: see
+ * clock_is_whole(); otherwise values derived from these are absent. */
 void contention_metrics_fill(const ReadingContext *c, const ContentionReading *reading, bool cells,
                              bool clock, Contention *ret);
 
 void storage_set_absent(Metrics *ret);
 void storage_metrics_fill(const ReadingContext *c, const StorageReading *reading, Storage *ret);
 
-/* Requires calls and block I/O. */
+/* Requires metrics of calls and of block I/O. */
 void amplification_fill(const Block *block, uint64_t block_covered, Storage *storage);
 
 /* Run time of the programs, ns. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* JSON of readings. An absent value is an absent key, never null and never 0, and an empty object is absent,
- * too. */
+/* JSON of readings. Absent values have no key, and are never null or 0; objects without values are absent as
+ * well. */
 
 #include <systemd/sd-json.h>
 
@@ -19,19 +19,20 @@ int snapshot_to_text(const UnitIdentity *u, const Snapshot *s, bool peers, char 
 /* Returns 0 if the value is absent; *ret is unchanged then. */
 int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant **ret);
 
-/* As an ExportedUnit. */
+/* Returns an ExportedUnit as text. */
 int totals_to_text(const UnitIdentity *u, const UnitTotals *t, char **ret);
 
 int histogram_to_json(const char *unit, const char *metric, const Histogram *h, sd_json_variant **ret);
 
-/* Of metrics only present values, and of distributions (bits by their number in history.h) their buckets. */
+/* Present values of metrics, and buckets of distributions (bits by their index in history.h). */
 int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned distributions,
                          sd_json_variant **ret);
 
-/* Value of the metric, as an integer if the metric is one. */
+/* Value of the metric, as an integer for metrics of that type. */
 int threshold_value_to_json(const Metric *metric, double value, sd_json_variant **ret);
 
-/* sd_json_variant_unref_many() also frees the array, which here lies on the stack or has another owner. */
+/* As sd_json_variant_unref_many(), which also frees the array, for arrays on the stack or of another
+ * owner. */
 static inline void json_unref_all(sd_json_variant **array, size_t n) {
         for (size_t i = 0; i < n; i++)
                 sd_json_variant_unref(array[i]);

@@ -77,7 +77,7 @@ typedef struct Server {
         uint64_t in_flight;             /* gauge: requests from first byte received to last response byte
                                          * sent */
         uint64_t oldest_in_flight;      /* gauge: age of the oldest of these; absent if there are none */
-        uint64_t waiting;               /* gauge: those without any response byte, without long polls;
+        uint64_t waiting;               /* gauge: requests without any response byte, except for long polls;
                                          * absent if not all could be read */
         uint64_t oldest_waiting;        /* gauge: age of the oldest of these; absent if there are none */
         Distribution latency;
@@ -88,7 +88,8 @@ typedef struct Server {
         struct {
                 double attributed;      /* share of count: requests read and responded to by one thread, of
                                          * known states */
-                double shares[QOS_STATES]; /* of the service time of these requests; NaN if there are none */
+                double shares[QOS_STATES]; /* shares of the service time of these requests; NaN if there are
+                                            * none */
                 double blocked_by_requests;            /* share of parks and polls ended by another thread
                                                         * that was processing a request */
         } service_states;
@@ -98,15 +99,15 @@ typedef struct Server {
         uint64_t protocol_tls;          /* exchanges on TLS connections, part of count */
         uint64_t protocol_unix;         /* unparsed exchanges on Unix sockets, part of count */
         uint64_t protocol_udp;          /* unparsed exchanges on UDP, part of count */
-        uint64_t blocking;              /* commands that say that they block (BLPOP), part of intended */
+        uint64_t blocking;              /* blocking commands (BLPOP), part of intended */
         struct {
-                uint64_t count;         /* requests that have waited by intent (intent.h), part of count, in
+                uint64_t count;         /* requests that have waited by intent (intent.h); part of count, in
                                          * no distribution */
                 uint64_t latency;       /* mean ns to the first response byte; absent if there are none */
-                uint64_t in_flight;     /* gauge: those that wait now, as far as is known; in neither waiting
-                                         * nor an age; absent if not all could be read */
+                uint64_t in_flight;     /* gauge: requests known to wait by intent; in neither waiting nor an
+                                         * age; absent if not all could be read */
         } intended;
-        uint64_t streams;               /* streaming responses, part of count: their time ends with the
+        uint64_t streams;               /* streaming responses, part of count; their time ends with the
                                          * response head */
         uint64_t excluded;              /* requests excluded from all other metrics, by endpoint or name */
         Unparsed unparsed;
@@ -115,7 +116,7 @@ typedef struct Server {
         Connections connections;
 } Server;
 
-/* The unit as a client, of all its peers together. */
+/* The unit as a client of all its peers. */
 typedef struct ClientRole {
         uint64_t count;                 /* requests whose first response byte was received in the window */
         double rate;                    /* count per second of covered time */
@@ -222,8 +223,8 @@ typedef struct Contention {
 
 /* Calls on files of one kind. */
 typedef struct StorageCalls {
-        uint64_t count;                 /* that ended in the window */
-        uint64_t errors;                /* of these, failed */
+        uint64_t count;                 /* calls that ended in the window */
+        uint64_t errors;                /* failed calls */
 } StorageCalls;
 
 typedef struct StorageTimedCalls {
@@ -231,21 +232,21 @@ typedef struct StorageTimedCalls {
         Distribution latency;
 } StorageTimedCalls;
 
-/* Reads or writes of io_uring and with O_DIRECT, where other calls are not seen. */
+/* Reads or writes of io_uring and with O_DIRECT, on kernels where other calls are not observable. */
 typedef struct StorageRequests {
         StorageCalls calls;
         uint64_t bytes;
-        uint64_t time;                  /* ns of all of them */
+        uint64_t time;                  /* ns, sum */
 } StorageRequests;
 
-/* What threads request of file systems. */
+/* Operations of threads on file systems. */
 typedef struct Storage {
         uint64_t covered;               /* ns of the window in which the unit had a storage map */
         StorageTimedCalls timed[QOS_STORAGE_TIMED]; /* by enum qos_storage_call */
         uint64_t bytes[QOS_STORAGE_WRITE + 1];      /* read, written */
-        double shares[QOS_STORAGE_DIVIDED][QOS_STATES]; /* of the time of these calls, by enum qos_state; NaN
-                                                         * if there are none */
-        uint64_t unseen;                /* reads and writes that began and are in no count */
+        double shares[QOS_STORAGE_DIVIDED][QOS_STATES]; /* shares of the time of these calls, by enum
+                                                         * qos_state; NaN if there are none */
+        uint64_t unseen;                /* reads and writes that were begun and not counted */
         uint64_t in_flight;             /* calls that have not returned */
         uint64_t oldest_in_flight;      /* ns; absent if there are none */
         StorageCalls calls[QOS_STORAGE_CALLS - QOS_STORAGE_TIMED]; /* all others */
@@ -255,18 +256,18 @@ typedef struct Storage {
         } counted;
         struct {
                 uint64_t looked_up, read_in, read_ahead, dirtied; /* pages */
-                double hit_ratio;       /* of the pages looked up, those that were not read in */
+                double hit_ratio;       /* share of the pages looked up that were not read in */
         } cache;
         struct {
                 uint64_t faults, major_faults;
         } mapped;
         StorageRequests submitted[QOS_STORAGE_WRITE + 1];
         struct {
-                uint64_t requests;      /* to servers of FUSE */
+                uint64_t requests;      /* to FUSE servers */
                 uint64_t time;          /* ns until their responses */
         } fuse;
-        double amplification[QOS_STORAGE_WRITE + 1]; /* bytes read from and written to block devices, for
-                                                      * each byte of these calls; NaN: not known */
+        double amplification[QOS_STORAGE_WRITE + 1]; /* bytes read from and written to block devices per byte
+                                                      * of these calls; NaN: unknown */
 } Storage;
 
 /* Base of the offsets in the metric table. */
@@ -301,7 +302,7 @@ typedef struct Row {
         Distribution latency;   /* max is absent for the first endpoint of several */
 } Row;
 
-/* DISK_NAME_LEN of the kernel. */
+/* As DISK_NAME_LEN in the kernel. */
 #define DEVICE_NAME_MAX 32
 
 /* Block I/O of a unit on one device. */
@@ -311,15 +312,14 @@ typedef struct BlockDevice {
         double share;           /* share of all bytes to and from the device; NaN: unknown */
 } BlockDevice;
 
-/* Longer mount points are not shown: no program has a path of more than PATH_MAX, and those of container
- * engines take less than 200. */
+/* Limit of mount points; longer ones are not shown. Those of container engines take less than 200 bytes. */
 #define MOUNT_POINT_MAX 256
 #define MOUNT_DEVICE_MAX sizeof("4095:1048575")
 
-/* What a unit requests of one file system. */
+/* Operations of a unit on one file system. */
 typedef struct Mount {
-        char point[MOUNT_POINT_MAX]; /* escaped as in /proc/PID/mountinfo, and what terminals interpret;
-                                      * empty: not known */
+        char point[MOUNT_POINT_MAX]; /* escaped as in /proc/PID/mountinfo, also for terminals; empty:
+                                      * unknown */
         char device[MOUNT_DEVICE_MAX]; /* "8:1"; empty: all others */
         char type[QOS_MOUNT_TYPE_SIZE]; /* "ext4" */
         StorageTimedCalls timed[QOS_MOUNT_TIMED];
@@ -328,7 +328,7 @@ typedef struct Mount {
         StorageRequests submitted[QOS_STORAGE_WRITE + 1];
 } Mount;
 
-/* Entries of a unit's map, and the first endpoint. */
+/* All entries of a unit's map, and the first endpoint. */
 #define SNAPSHOT_ROWS_MAX 13
 
 typedef struct Snapshot {
@@ -338,7 +338,7 @@ typedef struct Snapshot {
         uint64_t window;        /* ns; WINDOW_TOTAL for since attach */
         uint64_t covered;       /* ns of the window in which the unit was attached */
         Metrics metrics;        /* over the window */
-        Metrics totals;         /* since attach; only what the catalogue calls a counter is meaningful */
+        Metrics totals;         /* since attach; only counters of the catalogue are meaningful */
         Row rows[SNAPSHOT_ROWS_MAX]; /* over the window: endpoints, then peers, by time in descending
                                       * order */
         size_t n_rows;
@@ -355,11 +355,11 @@ typedef struct Snapshot {
 bool window_is_valid(uint64_t window_nsec);
 #define WINDOW_EXPECTED "a multiple of 100ms up to 1s, of 1s up to 10s, 60s, 5min, or total"
 
-/* What a reading is of. */
+/* Identity of the unit in a reading. */
 typedef struct UnitIdentity UnitIdentity;
 struct UnitIdentity {
         const char *name;
-        const char *control_group;      /* NULL: none is known */
+        const char *control_group;      /* NULL: unknown */
         const char *active_state;
         sd_id128_t invocation_id;       /* null if unknown */
         const Lifecycle *lifecycle;

@@ -8,16 +8,16 @@
 #include "metric.h"
 #include "selector.h"
 
-/* Used as file name and in messages. */
+/* Names are used as file names and in messages. */
 #define THRESHOLD_NAME_MAX 64U
 
-/* Length of a line that is read; a complete rule takes a fourth of it. */
+/* Limit of the length of a line. A complete rule takes a fourth of it. */
 #define THRESHOLD_LINE_MAX 512U
 
-/* Length of an address, a path or a unit name in brackets. */
+/* Limit of the length of an address, a path or a unit name in brackets. */
 #define THRESHOLD_SELECTOR_MAX 127U
 
-/* Longest duration in a rule: longer periods are for metrics databases. */
+/* Limit of durations in a rule: longer periods are left to metrics databases. */
 #define THRESHOLD_DURATION_MAX_NSEC (24 * 3600 * NSEC_PER_SEC)
 
 typedef enum ThresholdState {
@@ -30,10 +30,11 @@ typedef enum ThresholdState {
 const char* threshold_state_to_string(ThresholdState s);        /* "unknown", "ok", "violated" */
 ThresholdState threshold_state_from_string(const char *s);      /* _THRESHOLD_STATE_MAX: unknown name */
 
-/* Which of the requests within the limit of an objective are good. */
+/* Requests within the limit of an objective that are good. */
 typedef enum ThresholdGood {
         GOOD_RESPONSE,          /* all */
-        GOOD_SUCCESS,           /* "good=success": those without an error (5xx, of gRPC, an error reply) */
+        GOOD_SUCCESS,           /* "good=success": requests without an error (5xx, of gRPC, an error
+                                 * reply) */
 } ThresholdGood;
 
 /* "slow: requests.server.firstByte.p99 > 20ms over 10s for 2s, clear 15ms for 5s" */
@@ -42,22 +43,22 @@ typedef struct ThresholdRule {
         uint64_t window_nsec;           /* window of the metric */
         const Metric *metric;
         double limit;                   /* in the unit of the metric */
-        double clear;                   /* ends a violation: the limit, or a value on its good side */
+        double clear;                   /* value that ends a violation: the limit, or one on its good side */
         uint64_t enter_nsec;            /* time above the limit before the state becomes violated */
         uint64_t leave_nsec;            /* time beyond the clear value before it becomes ok */
         uint64_t stay_nsec;             /* minimum duration of a violation */
-        bool below;                     /* "<": violated below the limit */
-        bool inclusive;                 /* ">=", "<=": the limit violates it, and .clear does not clear it */
-        ThresholdGood good;             /* of an objective */
-        char selector[THRESHOLD_SELECTOR_MAX + 1]; /* of an endpoint or a peer, without brackets; empty: the
-                                                    * whole unit */
-        char name[THRESHOLD_NAME_MAX + 1];      /* empty: a condition, which has no name */
+        bool below;                     /* "<": violated by values below the limit */
+        bool inclusive;                 /* ">=", "<=": violated by the limit itself, and not cleared by
+                                         * .clear itself */
+        ThresholdGood good;             /* for objectives */
+        char selector[THRESHOLD_SELECTOR_MAX + 1]; /* without brackets; empty: the whole unit */
+        char name[THRESHOLD_NAME_MAX + 1];      /* empty: a condition */
 } ThresholdRule;
 
-/* Parses a rule. window_nsec: default window. The error (InvalidThreshold) has the whole line as argument,
- * and names the expectation. */
+/* Parses a rule. window_nsec: default window. The error, InvalidThreshold, has the line as argument, and
+ * names what was expected. */
 int threshold_rule_parse(const char *line, uint64_t window_nsec, ThresholdRule *ret, QosError *e);
-/* As above, for a rule without name. */
+/* As threshold_rule_parse(), for a rule without name. */
 int threshold_rule_parse_condition(const char *s, uint64_t window_nsec, ThresholdRule *ret, QosError *e);
 
 bool threshold_name_is_valid(const char *name);
@@ -76,12 +77,12 @@ void threshold_rule_get_selector(const ThresholdRule *rule, Selector *ret);
 /* Whether the rule reveals nothing that requires authorization: neither peers nor paths of endpoints. */
 bool threshold_rule_is_for_all(const ThresholdRule *rule);
 
-/* A value of the metric, or a limit, for messages: "31.25ms", "1200/s"; four significant digits. */
+/* Formats a value of the metric, or a limit, for messages: "31.25ms", "1200/s"; four significant digits. */
 #define THRESHOLD_VALUE_MAX 40U
 const char* threshold_rule_format_value(const Metric *metric, double value,
                                         char buffer[static THRESHOLD_VALUE_MAX]);
 
-/* Evaluation period: the length of sub-windows for windows up to 1 s, 1 s for longer ones, which include the
+/* Evaluation period: the length of sub-windows for windows up to 1 s; 1 s for longer ones, which include the
  * current sub-window anyway. */
 uint64_t threshold_rule_get_period(const ThresholdRule *rule);
 #define THRESHOLD_PERIOD_MIN_NSEC (100 * NSEC_PER_MSEC)
@@ -90,28 +91,28 @@ uint64_t threshold_rule_get_period(const ThresholdRule *rule);
 /* State machine. Zeroed: unknown, never evaluated. */
 typedef struct ThresholdMachine {
         ThresholdState state;
-        ThresholdState next;            /* state that the values tend to */
-        uint64_t next_since;            /* CLOCK_MONOTONIC ns since when they do; 0: no change pending */
-        uint64_t unknown_since;         /* CLOCK_MONOTONIC ns since when there is no value; 0: there is
-                                         * one */
+        ThresholdState next;            /* state that values have implied since next_since */
+        uint64_t next_since;            /* CLOCK_MONOTONIC ns; 0: no change is pending */
+        uint64_t unknown_since;         /* CLOCK_MONOTONIC ns of the first evaluation without value; 0: there
+                                         * is a value */
         uint64_t looked_at;             /* CLOCK_MONOTONIC ns of the last evaluation; 0: never */
         uint64_t violated_since;        /* CLOCK_MONOTONIC ns; 0: unknown */
 } ThresholdMachine;
 
-/* There is no value because requests overlap: a threshold that is violated stays so. Returns false if it is
- * not violated, and is to be fed as usual. */
+/* To be called if there is no value because requests overlap: a violated threshold remains violated. False:
+ * it is not violated, and threshold_machine_step() is to be called. */
 bool threshold_machine_hold(ThresholdMachine *m, uint64_t now);
 
-/* Feeds a value (now: CLOCK_MONOTONIC ns; NaN: none). Returns true if the state has changed. */
+/* Processes a value; NaN: none. now: CLOCK_MONOTONIC ns. Returns true if the state has changed. */
 bool threshold_machine_step(const ThresholdRule *rule, ThresholdMachine *m, uint64_t now, double value);
 
-/* The largest value that is not beyond the limit of a rule that has an upper one. */
+/* Largest value within the limit, for a rule with an upper limit. */
 double threshold_rule_get_good_limit(const ThresholdRule *rule);
 /* Whether the value exceeds the limit, in the direction of the rule. */
 bool threshold_rule_is_beyond(const ThresholdRule *rule, double value);
 
-/* Whether it is an upper limit for a quantile of the latency or the time to first byte, of all requests or
- * of those to an endpoint. ret_target: the quantile, as the share of requests that has to be good. */
+/* Whether the rule is an upper limit for a quantile of latency or time to first byte, of all requests or
+ * those to an endpoint. ret_target: the quantile, as the share of requests that has to be good. */
 bool threshold_rule_is_objective(const ThresholdRule *rule, double *ret_target);
 
 /* Distance of the value to the limit, relative to the limit, negative if exceeded; NaN: undefined. */

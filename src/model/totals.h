@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What a unit has counted since the attach, for exports. */
+/* Totals of a unit since the attach, for exports. */
 
 #include "contention-map.h"
 #include "objective-history.h"
 #include "snapshot.h"
 
-/* A distribution of all requests or waits since the attach. */
+/* A distribution since the attach. */
 typedef struct TotalDistribution {
         const char *metric;
         int schema;                     /* as in Histogram */
@@ -18,13 +18,13 @@ typedef struct TotalDistribution {
 
 /* An objective: a threshold on a quantile of all requests. */
 typedef struct TotalObjective {
-        const char *threshold;          /* name, of the threshold */
-        double target;                  /* share of requests that has to be within the limit: the quantile */
+        const char *threshold;          /* name; owned by the threshold */
+        double target;                  /* the quantile: share of requests that has to be within the limit */
         ObjectiveCounts counts;         /* since the threshold was set */
 } TotalObjective;
 
-/* What a unit has counted since the attach, all of one reading: counters and gauges in the totals of the
- * snapshot, the measured distributions, and objectives. */
+/* Totals of one reading: counters and gauges in the totals of the snapshot, measured distributions, and
+ * objectives. */
 typedef struct UnitTotals {
         Snapshot snapshot;
         TotalDistribution distributions[QOS_DISTRIBUTIONS + QOS_CONTENTION_DISTRIBUTIONS +
@@ -34,6 +34,6 @@ typedef struct UnitTotals {
         size_t n_objectives;
         uint64_t cost_requests, cost_contention, cost_storage; /* run time of qosd's programs for the
                                          * unit, ns; ABSENT */
-        bool tables;                    /* the snapshot has endpoints and devices, too: counters and requests
-                                         * in flight of each, see endpoint-totals.h */
+        bool tables;                    /* the snapshot includes endpoints and devices, with counters and
+                                         * requests in flight, see endpoint-totals.h */
 } UnitTotals;

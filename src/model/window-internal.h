@@ -6,18 +6,19 @@
 #include "util.h"
 #include "window.h"
 
-/* Attempts to copy a checkpoint. A retry requires a checkpoint written within these microseconds, and there
- * are ten per second at most. */
+/* Limit of attempts to copy a checkpoint. A retry is needed if a checkpoint was written within these
+ * microseconds, and there are ten per second at most. */
 #define TRIES_MAX 16
 
-/* Cells to be read, in ascending order: these dominate the cost of a reading. */
+/* Ranges of cells to be read, in ascending order. Cells dominate the cost of a reading. */
 typedef struct Parts {
         struct {
                 unsigned first, end;
-                unsigned sum;           /* all cells are unchanged if this sum is; QOS_SUMS: there is none */
+                unsigned sum;           /* all cells are unchanged if this sum is unchanged; QOS_SUMS: there
+                                         * is none */
         } parts[QOS_DISTRIBUTIONS + 1];
         unsigned n;
-        unsigned distributions;         /* bitmask, including those that these are differences of */
+        unsigned distributions;         /* bitmask, including those that others are differences of */
 } Parts;
 
 /* A distribution, independent of where its bins are stored. */

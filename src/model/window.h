@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Readers of windows and distributions: arithmetic on the maps of a unit, no I/O, no clock. The writers are
- * in bpf/core/window-record.h. */
+/* Readers of windows and distributions in the maps of a unit. Pure: no I/O, no clock. The writers are in
+ * bpf/core/window-record.h. */
 
 #include "snapshot.h"
 #include "unit-map.h"
 
 typedef struct WindowReading {
         uint64_t covered;                       /* ns */
-        uint64_t boundary;                      /* beginning of the window, CLOCK_MONOTONIC ns: identifies
-                                                 * it */
+        uint64_t boundary;                      /* beginning of the window, CLOCK_MONOTONIC ns, which
+                                                 * identifies it */
         uint64_t cells[QOS_COUNTERS];
         uint64_t sums[QOS_SUMS];
         uint64_t maxima[QOS_DISTRIBUTIONS];
         uint64_t signature;                     /* hash of the counters since attach, unchanged if nothing
-                                                 * happened; of a step: of its counters */
+                                                 * happened; in a step, hash of its counters */
 } WindowReading;
 
 /* Length of a history step: sub-windows of level 2. */
 #define WINDOW_STEP_NSEC (QOS_LEVEL_EPOCHS(2) * QOS_EPOCH_NSEC)
-/* Number of boundaries that can be read: one checkpoint may be overwritten any time. */
+/* Number of boundaries that can be read: one checkpoint may be overwritten at any time. */
 #define WINDOW_STEPS (QOS_LEVEL_CHECKPOINTS(2) - 1)
 
 typedef struct WindowGauges {
@@ -66,16 +66,16 @@ typedef struct WindowSources {
         size_t n;
         uint64_t attached_at;                   /* CLOCK_MONOTONIC ns */
         const CounterOffset *base;                 /* subtracted from the sum; NULL: no map is older than the
-                                                    * unit, and none has been closed */
+                                                    * attach, and none has been removed */
 } WindowSources;
 
-/* Level of checkpoints to use for a window. */
+/* Level of checkpoints of a window. */
 unsigned window_level(uint64_t window);
-/* Beginning of a window of n sub-windows ending in the current one. */
+/* Beginning of a window of n sub-windows that ends with the current one. */
 uint64_t window_boundary(uint64_t current, uint64_t n);
 
 /* Reads a window. now: CLOCK_MONOTONIC ns; window: WINDOW_TOTAL, or valid by window_is_valid(). -EAGAIN:
- * overtaken by writers in all attempts. */
+ * data was overwritten during each attempt. */
 int window_read(const WindowSources *sources, uint64_t now, uint64_t window, WindowReading *ret);
 
 /* As window_read(), with selected distributions only (bits 1 << QOS_LATENCY) and all plain counters. No
@@ -85,8 +85,8 @@ int window_read(const WindowSources *sources, uint64_t now, uint64_t window, Win
 int window_read_some(const WindowSources *sources, uint64_t now, uint64_t window, unsigned distributions,
                      WindowReading *ret);
 
-/* As window_read(), for one distribution of one map: only its bins, sum and maximum and the counters behind
- * the bins are set. Takes a third of the time. */
+/* As window_read(), for one distribution of one map: sets only its bins, sum and maximum, and the counters
+ * after the bins. Takes a third of the time. */
 int window_read_distribution(const WindowSource *source, uint64_t now, uint64_t window,
                              enum qos_distribution d, WindowReading *ret);
 
@@ -102,8 +102,8 @@ int window_read_step(const WindowSources *sources, uint64_t n, WindowReading *re
 /* The word of the serving clock (unit-map.h) at a boundary in the past. -EAGAIN as window_read(). */
 int window_read_clock(const struct qos_unit_map *u, unsigned level, uint64_t boundary, uint64_t *ret);
 
-/* Whether most requests overlap, so that counters are meaningless. known: number of requests counted by a
- * parser or by TLS records. If there are any, requests of other connections do not matter. */
+/* Whether most requests overlap, so that counters are invalid. known: number of requests counted by a parser
+ * or by TLS records. If there are any, requests of other connections do not matter. */
 bool window_is_overlapping(uint64_t overlaps, uint64_t count, uint64_t known);
 uint64_t window_count_known(const WindowReading *reading);
 bool window_reading_is_overlapping(const WindowReading *reading);
@@ -115,18 +115,18 @@ uint64_t window_get_bytes_out(const WindowReading *reading);
 /* Bytes on unparsed connections as a share of all. NaN: one of them is absent. */
 double unparsed_get_share(uint64_t unparsed, uint64_t bytes_in, uint64_t bytes_out);
 
-/* Whether so much is on unparsed connections that quality reports it. share: as above. */
+/* Whether quality is partial because of unparsed connections. share: see unparsed_get_share(). */
 bool unparsed_is_partial(uint64_t overlaps, uint64_t count, double share);
 
-/* Whether events could not be recorded or program runs were skipped by the kernel: a request may be missing,
- * or without its protocol. */
+/* Whether events could not be recorded, or the kernel has skipped program runs: requests may be missing, or
+ * lack their protocol. */
 bool window_is_incomplete(const WindowReading *reading);
 
-/* Derives quality and protocols from the counters, and sets invalid ones to absent: all where requests
- * overlap, status codes where no protocol has them. incomplete: see window_is_incomplete(). */
+/* Derives quality and protocols from the counters, and sets invalid ones to absent: all if requests overlap,
+ * status codes if no protocol has them. incomplete: see window_is_incomplete(). */
 void window_classify(uint64_t overlaps, bool incomplete, Requests *requests);
 
-/* Counters up to now, and what was added to them since. */
+/* Counters of this moment, and what was added to them later. */
 void window_mark(const WindowSources *sources, uint64_t now, WindowMark *ret);
 void window_read_since(const WindowSources *sources, uint64_t now, const WindowMark *mark,
                        WindowReading *ret);
@@ -141,7 +141,7 @@ typedef struct WindowRow {
         uint64_t maximum;                       /* largest latency; ABSENT: unknown */
 } WindowRow;
 
-/* Entries have windows of 2 s to 10 s, from the single level that they have, and since attach. */
+/* Whether entries have this window: 2 s to 10 s, as they have a single level, and since attach. */
 bool window_is_for_rows(uint64_t window);
 
 /* Whether the entry with this number (from 1) has any samples, or requests in flight. */
@@ -169,21 +169,21 @@ void window_row_get_distribution(const WindowRow *row, unsigned minimum_samples,
 
 /* ---- counter offsets ----  */
 
-/* Difference between the maps of a unit and its metrics, from the time before the attach and from maps
- * closed since. */
+/* Difference between the maps of a unit and its metrics: counters from before the attach, and of maps
+ * removed since. */
 struct CounterOffset {
-        WindowMark before;                      /* sum of the maps at attach, minus maps closed since: modulo
-                                                 * 2^64 */
-        uint64_t maxima[QOS_DISTRIBUTIONS];     /* maxima since attach of maps closed since */
+        WindowMark before;                      /* sum of the maps at attach, minus maps removed since,
+                                                 * modulo 2^64 */
+        uint64_t maxima[QOS_DISTRIBUTIONS];     /* maxima since attach in maps removed since */
         WindowRow peers;                        /* likewise, sum of all peers */
         uint64_t peers_maximum;
 };
 
-/* Begins: a unit with these maps is attached now. */
+/* Initializes the offset of a unit that is attached now, with these maps. */
 void counter_offset_begin(const WindowSource *sources, size_t n, uint64_t now, CounterOffset *ret);
-/* A map is removed from the unit, its counters remain. */
+/* Removes a map from the unit. Its counters are kept. */
 void window_base_close(CounterOffset *base, uint64_t now, const WindowSource *source);
-/* A map is added to the unit, without its counters so far. */
+/* Adds a map to the unit. Its counters so far are excluded. */
 void window_base_open(CounterOffset *base, const WindowSource *source);
 
 /* Sum of all peers since the unit was attached. */
@@ -193,13 +193,13 @@ void window_sources_read_peers(const WindowSources *sources, WindowRow *ret);
 void window_get_distribution(const WindowReading *reading, enum qos_distribution d, unsigned minimum_samples,
                              Distribution *ret);
 
-/* Quantile q of the samples plus a number of larger ones, of requests still waiting. WINDOW_WAITING: it is
- * one of the latter, known without a minimum number of samples. */
+/* Quantile q of the samples and a number of larger ones, of requests that are still waiting. WINDOW_WAITING:
+ * the quantile is one of the latter, for which no minimum number of samples is required. */
 #define WINDOW_WAITING (UINT64_MAX - 1)
 uint64_t window_get_quantile(const WindowReading *reading, enum qos_distribution d, double q,
                              unsigned minimum_samples, uint64_t waiting, uint64_t *ret_samples);
 
-/* Number of samples that would not exceed the limit as a quantile. */
+/* Number of samples that are within the limit, by the same rounding as quantiles. */
 uint64_t window_count_within(const WindowReading *reading, enum qos_distribution d, double limit);
 
 void window_get_bins(const WindowReading *reading, enum qos_distribution d, WindowBins *ret);

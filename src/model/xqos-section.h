@@ -8,21 +8,21 @@
 #include "exclude.h"
 #include "probe-name.h"
 
-/* As many as a unit may have, see threshold-monitor.h. */
+/* As THRESHOLDS_PER_UNIT_MAX. */
 #define XQOS_THRESHOLDS_MAX 32U
 
-/* Units that each of OnViolated= and OnCleared= may start: a change of state is a handful of jobs. */
+/* Limit of units in OnViolated=, and in OnCleared=, so that a state change causes a few jobs only. */
 #define XQOS_STARTS_MAX 8U
 
-/* What the thresholds of a unit file may start units for. */
+/* Events for which thresholds of a unit file may start units. */
 typedef enum XqosEvent {
-        XQOS_VIOLATED,                  /* one of them is violated now */
-        XQOS_CLEARED,                   /* the last one that was violated is no longer */
+        XQOS_VIOLATED,                  /* a threshold is violated */
+        XQOS_CLEARED,                   /* no threshold is violated any more */
         _XQOS_EVENT_MAX,
 } XqosEvent;
 
 const char* xqos_event_to_string(XqosEvent e);                  /* "violated", "cleared" */
-XqosEvent xqos_event_from_string(const char *s);                /* _XQOS_EVENT_MAX: none */
+XqosEvent xqos_event_from_string(const char *s);                /* _XQOS_EVENT_MAX: unknown name */
 
 typedef struct XqosThreshold {
         char *line;                     /* value of Threshold= */
@@ -33,13 +33,13 @@ typedef struct XqosThreshold {
 /* Zeroed: empty. */
 typedef struct XqosSection {
         ProbeMask probes;               /* 0: not set */
-        bool never;                     /* Observe=no: not even if it listens */
+        bool never;                     /* Observe=no: not even by Observe=auto of qosd.conf */
         ExcludeList excludes;
         XqosThreshold thresholds[XQOS_THRESHOLDS_MAX];
         size_t n_thresholds;
         char *starts[_XQOS_EVENT_MAX][XQOS_STARTS_MAX]; /* for unit_name_expand() */
         size_t n_starts[_XQOS_EVENT_MAX];
-        unsigned n_ignored;             /* lines, or words of them, that are invalid */
+        unsigned n_ignored;             /* number of invalid lines, or words of them */
 } XqosSection;
 
 void xqos_section_done(XqosSection *d);
@@ -49,5 +49,5 @@ void xqos_section_done(XqosSection *d);
  * threshold replaces the one with the same name. Fails with -ENOMEM only. */
 int xqos_section_read(XqosSection *d, const char *path, const char *text, size_t size);
 
-/* Whether there are no settings: the unit is not to be observed. Units to start do not count. */
+/* Whether the unit is not to be observed: there are no settings, except for units to start. */
 bool xqos_section_is_empty(const XqosSection *d);

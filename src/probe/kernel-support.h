@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Whether the running kernel is supported at all. Requirements of single programs are found out by loading
- * them. */
+/* Whether the running kernel is supported at all. Whether it supports a program is found out by loading
+ * it. */
 
 #include "util.h"
 

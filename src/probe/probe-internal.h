@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Internals of this folder: descriptors of programs and maps. */
+/* Shared by the files of this folder. */
 
 #include <systemd/sd-event.h>
 
@@ -9,7 +9,7 @@
 #include "probe.h"
 #include "storage-map.h"
 
-/* Runs of programs that the kernel has skipped since they were loaded. */
+/* Program runs that the kernel has skipped since the programs were loaded. */
 typedef struct MissedRuns {
         uint64_t healed;        /* QOS_STATISTIC_RUNS_MISSED */
         uint64_t lost;          /* QOS_STATISTIC_RUNS_LOST */
@@ -88,7 +88,7 @@ typedef enum HookType {
         HOOK_ITERATOR_MANAGER,  /* over files of the service manager */
         HOOK_ITERATOR_MAP,      /* over sockets in a map */
         HOOK_ITERATOR_PROCESS,  /* over the VMAs of a process */
-        HOOK_CALL,              /* none: run by the daemon itself, over the elements of maps */
+        HOOK_CALL,              /* none: run by the daemon, over elements of maps */
         HOOK_LIBRARY,           /* uprobes in each libssl found */
 } HookType;
 
@@ -97,15 +97,15 @@ typedef struct ProgramDescription {
         const char *probe;
         const char *hook;
         HookType type;
-        Map map;                /* of HOOK_ITERATOR_MAP */
+        Map map;                /* for HOOK_ITERATOR_MAP */
         const char *provides;
-        Program alternative;    /* which is used where the kernel refuses this one; 0: none */
-        enum qos_walk walk;     /* what that is to do */
-        Program unless;         /* it is loaded only where the kernel refuses this one, whose figures it has
-                                 * a part of; 0: always */
-        bool on_demand;         /* attached only while it is needed */
-        const char *renamed;    /* of HOOK_FUNCTION: the name of the function in newer kernels; NULL: the
-                                 * same */
+        Program alternative;    /* program that is used on kernels that refuse this one; 0: none */
+        enum qos_walk walk;     /* purpose of the alternative */
+        Program unless;         /* program that measures all of this one's metrics, which is loaded only on
+                                 * kernels that refuse that; 0: loaded always */
+        bool on_demand;         /* attached only while needed */
+        const char *renamed;    /* for HOOK_FUNCTION: name of the function in newer kernels; NULL:
+                                 * unchanged */
 } ProgramDescription;
 
 /* Programs that are loaded together; indexed by the bit number of the probe. */
@@ -123,13 +123,13 @@ typedef struct Library {
         bool seen;
 } Library;
 
-/* Programs unloaded here that the service manager may still hold: a program runs for as long as anybody
- * holds its link. */
+/* Unloaded programs whose links the descriptor store may still have: a program runs as long as a descriptor
+ * of its link is open. */
 typedef struct Unloading {
         int program_fds[_PROGRAM_MAX], link_fds[_PROGRAM_MAX];
         Library libraries[LIBRARIES_MAX];
         size_t n_libraries;
-        sd_event_source *barrier;               /* fires when the service manager has dropped them */
+        sd_event_source *barrier;               /* fires when the service manager has closed them */
 } Unloading;
 
 struct Probe {
@@ -144,8 +144,8 @@ struct Probe {
         struct ring_buffer *read_events;
         ProbeMask loaded_groups;                 /* besides "requests" */
         uint64_t loaded_at;                     /* CLOCK_MONOTONIC ns when the last group was loaded */
-        char *library_reason;                   /* why no library has programs */
-        int library_limit;                      /* why not all libraries have programs, see
+        char *library_reason;                   /* why no library is probed */
+        int library_limit;                      /* why not all libraries are probed, see
                                                  * probe_add_libraries() */
         int map_fds[_MAP_MAX];
         int program_fds[_PROGRAM_MAX];

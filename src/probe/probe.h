@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* BPF programs and maps: loads and attaches them, and pushes all descriptors to the descriptor store of the
+/* Loads BPF programs and maps, attaches them, and stores their descriptors in the descriptor store of the
  * service manager, so that nothing is missed during a restart of qosd. The only module that uses libbpf.
  * Control groups are passed as descriptors, units as slots. */
 
@@ -17,7 +17,7 @@ union qos_storage_element;
 
 typedef struct Probe Probe;
 
-/* Programs in the order of attachment: those that attribute sockets come before those that count. */
+/* Programs in the order of attachment: those that attribute sockets precede those that count. */
 typedef enum Program {
         PROGRAM_MKDIR,
         PROGRAM_STATE,
@@ -50,7 +50,7 @@ typedef enum Program {
         PROGRAM_WALK_UNIX,
         PROGRAM_SENDS,
         PROGRAM_WALK_SENDS,
-        /* Probe "tls"; loaded while a unit has it */
+        /* Probe "tls", and further ones: loaded while a unit is observed with them */
         PROGRAM_OPENSSL_EGRESS,
         PROGRAM_OPENSSL_ENTER,
         PROGRAM_OPENSSL_LEAVE,
@@ -176,17 +176,17 @@ static inline bool programs_attached(Bitmap programs, const Program *needed) {
         return true;
 }
 
-/* event: loop for closing unloaded programs once the service manager has closed them, too. */
+/* event: for closing unloaded programs once the service manager has closed them. */
 int probe_new(sd_event *event, Probe **ret);
 Probe* probe_free(Probe *p);
 
-/* Loads and attaches all programs that the kernel supports, and keeps the errors of the others. Fails,
- * without loading anything, only if the maps cannot be created. */
+/* Loads and attaches all programs that the kernel supports, and records the errors of others. Fails, with
+ * nothing loaded, only if the maps cannot be created. */
 int probe_start(Probe *p);
 
-/* As probe_start(), which takes seconds, in a thread. Then the event loop calls the handler, once,
- * with the result, unless the start was freed before. The probe has to stay until then. Fails at once if the
- * kernel supports nothing. */
+/* As probe_start(), which takes seconds, in a thread. The handler is then called once, from the event loop,
+ * unless the start was freed before. The probe must not be freed until then. Fails immediately if the kernel
+ * is not supported. */
 typedef struct ProbeStart ProbeStart;
 typedef void (*probe_start_handler_t)(int error, void *userdata);
 int probe_start_new(Probe *p, probe_start_handler_t handler, void *userdata, ProbeStart **ret);
@@ -198,10 +198,10 @@ void probe_stop(Probe *p);
 
 bool probe_is_started(Probe *p);
 
-/* The programs that work, those that have an alternative that works, and those that nothing needs. */
+/* Programs that work or have an alternative that works, and programs that are not needed. */
 Bitmap probe_get_programs(Probe *p);
 
-/* Why nothing could be loaded; NULL if something could. */
+/* Why nothing could be loaded; NULL: something was. */
 const char* probe_get_failure(Probe *p);
 
 /* Loads and attaches, or unloads, the programs of a probe other than "requests". Programs rejected by the
@@ -273,20 +273,20 @@ int probe_adopt_contention(Probe *p, unsigned slot, uint32_t generation,
 
 /* Searches for threads in the control groups of all units. */
 int probe_find_threads(Probe *p);
-/* Opens an iterator over the threads of the machine, which keeps its place between two reads. */
+/* Opens an iterator over the threads of the machine, which continues at each read. */
 int probe_open_threads(Probe *p);
-/* Calls handler for the next threads of it in the contention maps of these slots, with their current state:
- * some dozen, also if the maps have many more. 0: there are no more threads. */
+/* Calls handler for the next few dozen threads in the contention maps of these slots, with their current
+ * state. 0: there are no more threads. */
 int probe_read_threads(Probe *p, int fd, const unsigned *slots, size_t n,
                        void (*handler)(const struct qos_thread *t, void *userdata), void *userdata);
 /* Calls handler for each file mapping of a process at offset 0 and for the one at the address. -ESRCH: no
  * such process. */
 int probe_read_mappings(Probe *p, pid_t process, uint64_t address,
                         void (*handler)(const struct qos_mapping *m, void *userdata), void *userdata);
-/* Records the latest page faults of all threads. */
+/* Records page faults of all threads so far. */
 int probe_find_faults(Probe *p);
 
-/* Creates the contention map of the machine, with the I/O of all devices; not stored over a restart. */
+/* Creates the contention map of the machine, with the I/O of all devices. Not stored over a restart. */
 int probe_add_machine(Probe *p, uint32_t contention, uint64_t now, const struct qos_contention_map **ret);
 void probe_remove_machine(Probe *p);
 /* Devices by row. */
@@ -310,7 +310,7 @@ void probe_read_moves(Probe *p);
 
 /* Whether requests_content sees all reads of a unit. */
 typedef enum ReadCheckResult {
-        READS_UNCHECKED,                /* not known: too few so far */
+        READS_UNCHECKED,                /* unknown: too few so far */
         READS_SEEN,
         READS_UNSEEN,                   /* not all: requests_read is needed */
 } ReadCheckResult;
@@ -332,63 +332,64 @@ void probe_remove_storage(Probe *p, unsigned slot);
 /* To be called after probe_adopt(). -ENOENT: none was stored. */
 int probe_adopt_storage(Probe *p, unsigned slot, uint32_t generation,
                         const union qos_storage_element **ret);
-/* Records the latest calls of all threads, as the kernel counts them. */
+/* Records calls of all threads so far, from the kernel's counters. */
 int probe_find_storage_calls(Probe *p, uint64_t *ret_session);
 
 /* ---- libssl ----  */
 
-/* Sets whether a unit is observed with "tls", "memory", "block" and "storage"; other probes have no effect.
- * slow_usec: calls on files of at least this time are kept, 0: none. Resets the notification on
+/* Sets whether a unit is observed with "tls", "memory", "block" and "storage"; other probes are ignored.
+ * slow_usec: minimum duration of calls on files to be recorded as slow; 0: none. Resets the notification of
  * probe_get_missing_libraries_fd(). */
 void probe_set_config(Probe *p, unsigned slot, uint32_t generation, ProbeMask probes, uint32_t slow_usec);
 
-/* Different versions of OpenSSL in use at a time, each file one: a machine with containers has some. Of
- * these how many may be the files of one user who is not root: copies are made quickly. */
+/* Limits of probed libssl files, in total, and owned by one user other than root, as copies are easily made.
+ * A machine with containers has some. */
 #define LIBRARIES_MAX 32U
 #define LIBRARIES_PER_UID_MAX 8U
 
-/* Attaches the programs to all instances of libssl mapped by a process. Returns their number. limit is set
- * if some were skipped, to -ENOSPC (LIBRARIES_MAX) or -EDQUOT (LIBRARIES_PER_UID_MAX). */
+/* Attaches the programs to all instances of libssl mapped by a process. Returns their number. *limit: set if
+ * some were skipped, to -ENOSPC (LIBRARIES_MAX) or -EDQUOT (LIBRARIES_PER_UID_MAX). */
 int probe_add_libraries(Probe *p, pid_t process, int *limit);
 const char* probe_library_limit_reason(int limit);
-/* Detaches from the libraries that no process added between begin and end has mapped. */
+/* Detaches from libraries that no process has mapped that was passed to probe_add_libraries() between begin
+ * and end. */
 void probe_begin_libraries(Probe *p);
 void probe_end_libraries(Probe *p);
 
-/* Readable when a unit was found reading TLS records by a library without programs. handler is called for
- * each such unit. */
+/* Descriptor that becomes readable when a unit has read TLS records by a library that is not probed. handler
+ * is called for each such unit. */
 int probe_get_missing_libraries_fd(Probe *p);
 void probe_read_missing_libraries(Probe *p, void (*handler)(const struct qos_owner *owner, void *userdata),
                                   void *userdata);
 
-/* Records the program runs skipped by the kernel since the last call for each unit: those mostly made good
- * (QOS_COUNTER_MISSED), and those whose effect is lost (QOS_COUNTER_DROPS). Returns true if there were
- * any. */
+/* Records program runs that the kernel has skipped since the last call, for each unit: those mostly
+ * compensated for (QOS_COUNTER_MISSED), and those with lost events (QOS_COUNTER_DROPS). Returns true if
+ * there were any. */
 bool probe_count_missed(Probe *p);
 
 /* Number of control groups created since loading for which units_mkdir() failed to store the owner. */
 uint64_t probe_get_lost_groups(Probe *p);
 
-/* Runs the iterators that update qos_unit_map.accept_queue* and .oldest_at: the values of a unit are valid
- * if its session equals the returned one. */
+/* Run the iterators that update qos_unit_map.accept_queue* and .oldest_at. Values of a unit are valid if its
+ * session number equals the returned one. */
 int probe_read_listeners(Probe *p, uint64_t *ret_session);
 int probe_read_oldest(Probe *p, uint64_t *ret_session);
 
-/* Adds to qos_unit_map.sends what written data waits for at this moment. */
+/* Samples what sent data waits for, into qos_unit_map.sends. */
 int probe_count_sends(Probe *p);
 
 /* Corrects the gauges of connections after the kernel has skipped programs. A difference has to be found in
  * two calls, some time apart. */
 void probe_reconcile_gauges(Probe *p);
 
-/* Likewise for qos_unit_map.gauges. */
+/* As probe_read_oldest(), for qos_unit_map.gauges. */
 int probe_read_gauge(Probe *p, enum qos_gauge gauge, uint64_t *ret_session);
 
-/* Times out requests of units over UDP. */
+/* Expires requests over UDP. */
 int probe_expire_udp(Probe *p);
 
 typedef enum ProgramState {
-        PROGRAM_IDLE,           /* not loaded, as it is not needed */
+        PROGRAM_IDLE,           /* not loaded, or not attached, as not needed */
         PROGRAM_ATTACHED,
         PROGRAM_UNAVAILABLE,    /* see reason */
         _PROGRAM_STATE_MAX,
@@ -398,19 +399,19 @@ const char* program_state_to_string(ProgramState s);    /* "idle", "attached", "
 
 typedef struct ProgramInfo {
         const char *name;               /* "requests_ingress" */
-        const char *probe;              /* "requests", "tls", ..., or "units" for those that find control
+        const char *probe;              /* "requests", "tls", ..., or "units" for programs that find control
                                          * groups and sockets */
         const char *hook;               /* "cgroup_skb/ingress", "tp_btf/cgroup_mkdir" */
-        const char *provides;           /* what is missing without it: "arrival times: receive, queue,
+        const char *provides;           /* metrics that require it: "arrival times: receive, queue,
                                          * latency" */
         ProgramState state;
-        char *reason;                   /* of PROGRAM_UNAVAILABLE; of PROGRAM_IDLE what it waits for, or
-                                         * which one is used instead; or NULL */
+        char *reason;                   /* why it is unavailable; why it is idle, or which one is used
+                                         * instead; or NULL */
         uint64_t runs, run_nsec;        /* ABSENT unless kernel.bpf_stats_enabled has ever been set */
         uint64_t recursion_misses;      /* ABSENT while not attached */
 } ProgramInfo;
 
-/* Elements of a map that could not be made: there was no memory, or it is full. */
+/* Elements of a map that could not be created, for lack of memory or as the map was full. */
 typedef struct ElementLoss {
         const char *map;                /* "h2_conns" */
         uint64_t n;                     /* since the first attach, above 0 */
@@ -425,8 +426,8 @@ typedef struct ProbesInfo {
         uint64_t memory_per_socket;     /* bytes of socket storage per open connection without
                                          * multiplexing */
         uint64_t drops;                 /* events that could not be recorded, machine-wide, since the first
-                                         * attach; skipped runs are in ProgramInfo.recursion_misses */
-        ElementLoss losses[QOS_STATISTICS]; /* of these, map elements that could not be allocated */
+                                         * attach; without skipped runs, see ProgramInfo.recursion_misses */
+        ElementLoss losses[QOS_STATISTICS]; /* of these, map elements */
         size_t n_losses;
 } ProbesInfo;
 
@@ -434,7 +435,7 @@ void probes_info_done(ProbesInfo *i);
 #define _cleanup_probes_info_ _cleanup_(probes_info_done)
 
 int probe_get_info(Probe *p, ProbesInfo *ret);
-/* The programs alone: the accounts of all maps take 2 ms. */
+/* The programs only: the memory of all maps takes 2 ms. */
 int probe_get_program_info(Probe *p, ProbesInfo *ret);
 
 /* ---- restart ------------------------------------------------------------------------------------------ */
@@ -443,12 +444,12 @@ int probe_get_program_info(Probe *p, ProbesInfo *ret);
  * adopted. */
 const char* probe_get_checksum(void);
 
-/* Offers a descriptor from the descriptor store by name. Returns false if unknown; the caller keeps it
- * then. */
+/* Takes a descriptor of the descriptor store by name. False: unknown name, the caller still owns the
+ * descriptor. */
 bool probe_take_fd(Probe *p, const char *name, int fd);
 
-/* Continues with the descriptors taken. -ENOENT: there are none; -ESTALE: incomplete, and all were closed.
- * discard: close them in any case. */
+/* Continues with the taken descriptors. -ENOENT: there are none; -ESTALE: incomplete, and all were closed.
+ * discard: closes them in any case. */
 int probe_adopt(Probe *p, bool discard);
 
 /* To be called after probe_adopt(): the map of a unit, as probe_add_unit(). */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Clients on the bus: their leases, and their calls that wait for PID 1 or polkit. */
+/* Clients on the bus: their leases, and calls that wait for PID 1 or polkit. */
 
 #include "dbus-manager.h"
 #include "dbus-queue.h"
@@ -20,34 +20,32 @@
 
 typedef struct Call Call;
 
-/* A client that is tracked by its name on the bus: exists as long as it waits, subscribes, or holds
- * leases. */
+/* A client that is tracked by its bus name, as it has pending calls, is subscribed, or holds leases. */
 typedef struct Client {
         BusServer *server;
         struct Client *next;
-        sd_bus_slot *gone;      /* it has left the bus */
-        sd_bus_slot *check;     /* the query whether it left before the match rule */
+        sd_bus_slot *gone;      /* match for the client leaving the bus */
+        sd_bus_slot *check;     /* query whether it has left before the match was added */
         char *sender;           /* empty on a peer-to-peer connection */
         uid_t uid;
         bool subscribed;
         bool dispatching;       /* within client_dispatch() */
-        Call *calls;            /* in their order */
+        Call *calls;            /* in the order of arrival */
 } Client;
 
-/* The action of polkit (NULL: none), and its name in messages. */
+/* Actions that calls need authorization for. */
 typedef struct Action {
         const char *name;
         const char *what;
-        void (*go_on)(Call *c);         /* called when it is authorized; ends the call */
-        bool attaches;                  /* needs no attached unit; several run at a time */
-        bool releases;                  /* needs no authorization for a lease of the client itself */
+        void (*go_on)(Call *c);         /* called when authorized; ends the call */
+        bool attaches;                  /* needs no attached unit; runs concurrently */
+        bool releases;                  /* needs no authorization for leases of the client */
 } Action;
 
-/* A call that depends on the client: it waits until the client is known, and the call is authorized and
- * complete. */
+/* A call that depends on its client: pending until it is authorized and complete. */
 struct Call {
         BusServer *server;
-        Client *client;         /* NULL until it is started */
+        Client *client;         /* NULL until the call is started */
         Call *next;
         sd_bus_message *message;
         AttachOperation *attach;
@@ -55,18 +53,18 @@ struct Call {
         const Action *action;
         bool lease;
         uid_t owner_uid;        /* as in struct Hold */
-        bool started;           /* does not wait for others of the client */
+        bool started;           /* does not wait for earlier calls of the client */
         bool running;           /* within manager_attach() */
         ProbeMask probes;
         ExcludeList excludes;
         uint64_t duration_usec;
         char *unit;
-        char *threshold;        /* or its name */
+        char *threshold;        /* rule or name */
         Diagnosing *diagnosing;
-        Turn turn;              /* of the readings for it */
+        Turn turn;              /* of readings of a diagnosis */
 };
 
-/* A call that has failed, as the unit is not attached. */
+/* A call that has failed, as the unit is not attached, while PID 1 is queried for the unit. */
 typedef struct FailedCall {
         BusServer *server;
         struct FailedCall *next;
@@ -77,12 +75,12 @@ typedef struct FailedCall {
 struct BusServer {
         Manager *manager;
         ManagerObserver observer;
-        sd_bus *bus;            /* NULL without a connection, and so are the fields below */
+        sd_bus *bus;            /* NULL without a connection, as are the fields below */
         sd_bus_slot *slots[12];
         size_t n_slots;
         sd_event_source *tick;
-        Turn tick_turn;                 /* units whose readings are sent after the tick */
-        unsigned tick_next;             /* slot of the next one */
+        Turn tick_turn;                 /* of sending metrics of units after the tick */
+        unsigned tick_next;             /* slot of the next unit */
         DBusUnits *objects;
         BusQueue *queue;
         Client *clients;
@@ -107,7 +105,7 @@ extern const Action action_clear;
 /* dbus-client.c */
 int bus_error_set_qos(sd_bus_error *error, int errno_value, const QosError *e);
 void bus_reply_error(sd_bus_message *m, int errno_value, const QosError *e);
-/* After a failure of manager_get_unit(), with its error e. */
+/* To be called when manager_get_unit() has failed with e: replies, or fails. */
 int bus_reply_missing(BusServer *b, sd_bus_message *m, const char *unit, QosError *e, sd_bus_error *error);
 void failed_call_free(FailedCall *f);
 void call_free(Call *c);
@@ -116,8 +114,9 @@ Client* client_find(BusServer *b, sd_bus_message *m);
 void call_finish(Call *c);
 int call_new(BusServer *b, sd_bus_message *m, const Action *action, const char *unit, Call **ret);
 int call_submit(Call *c, sd_bus_error *error);
-/* Repeats the authorization, for another action of the same call. */
+/* Authorizes again, for another action of the same call. */
 void call_authorize(Call *c);
+/* Whether earlier calls of the sender are pending, on which this one may depend. */
 bool client_waits(BusServer *b, sd_bus_message *m);
 
 /* dbus-attach.c */

@@ -12,7 +12,7 @@
 #define LOG_CONTROL_PATH "/org/freedesktop/LogControl1"
 #define LOG_CONTROL_INTERFACE "org.freedesktop.LogControl1"
 
-/* ---- whose a call is ---------------------------------------------------------------------------------- */
+/* ---- attach and detach -------------------------------------------------------------------------------- */
 
 static int manager_method_attach_unit(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         BusServer *b = ASSERT_PTR(userdata);
@@ -83,7 +83,7 @@ static int manager_method_clear_threshold(sd_bus_message *m, void *userdata, sd_
         return method_change_threshold(ASSERT_PTR(userdata), m, &action_clear, error);
 }
 
-/* Of all units in turns, see dbus-reply.h; here for connections without a bus. */
+/* For one unit, and for peer-to-peer connections; of all units, see dbus-reply.h. */
 static int manager_method_list_thresholds(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
@@ -253,16 +253,14 @@ static int manager_method_diagnose(sd_bus_message *m, void *userdata, sd_bus_err
 
 /* ---- Subscribe ---------------------------------------------------------------------------------------- */
 
-/* At full seconds of the clock, as streams of varlink, so that all clients are served by the same
- * reading. */
+/* At full seconds, as streams of varlink, so that all clients are served by the same reading. */
 static void dbus_server_arm_timer(BusServer *b) {
         (void) sd_event_source_set_time(b->tick,
                                         (now_usec(CLOCK_MONOTONIC) / USEC_PER_SEC + 1) * USEC_PER_SEC);
         (void) sd_event_source_set_enabled(b->tick, SD_EVENT_ONESHOT);
 }
 
-/* Some units each turn of the event loop: a unit takes up to some hundred us, and others are served in
- * between. */
+/* Sends metrics of some units per turn. A unit takes up to some hundred us. */
 static void on_tick_turn(void *userdata) {
         uint64_t end = now_nsec(CLOCK_MONOTONIC) + TURN_NSEC;
         BusServer *b = ASSERT_PTR(userdata);
@@ -441,7 +439,7 @@ static int log_property_get_identifier(sd_bus *bus, const char *path, const char
         return sd_bus_message_append(reply, "s", "qosd");
 }
 
-/* The setters of the first two are called by on_log_set() only. */
+/* The setters are called by call_set_log() only: on_log_set() takes all calls of them. */
 static const sd_bus_vtable log_control_vtable[] = {
         SD_BUS_VTABLE_START(0),
         SD_BUS_WRITABLE_PROPERTY("LogLevel", "s", log_property_get_level, log_property_set_level, 0, 0),
@@ -451,7 +449,7 @@ static const sd_bus_vtable log_control_vtable[] = {
         SD_BUS_VTABLE_END
 };
 
-/* c->message stands before the value. */
+/* Replies to a Set() of LogLevel or LogTarget. */
 static void call_set_log(Call *c) {
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         const char *property;
@@ -480,8 +478,7 @@ static void call_set_log(Call *c) {
         call_finish(c);
 }
 
-/* Before sd-bus sees a Set() of LogControl1: to find out whether the sender may, it would wait for the
- * bus. */
+/* Takes Set() of LogControl1 from sd-bus, which would block on the bus to query the sender's privileges. */
 static int on_log_set(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         static const Action action = { .go_on = call_set_log };
         const char *interface, *property, *value;
@@ -498,7 +495,7 @@ static int on_log_set(sd_bus_message *m, void *userdata, sd_bus_error *error) {
             !streq(interface, LOG_CONTROL_INTERFACE) ||
             (!streq(property, "LogLevel") && !streq(property, "LogTarget"))) {
                 (void) sd_bus_message_rewind(m, true);
-                return 0; /* sd-bus refuses it by itself */
+                return 0; /* refused by sd-bus */
         }
         if (strlen(value) > EXCERPT_MAX)
                 return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "There is no %s '%s'", property,
@@ -565,7 +562,7 @@ static void on_threshold_event(Unit *u, const ThresholdEvent *e, void *userdata)
         (void) unit_objects_emit_unit(b->objects, u);
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------------- */
+/* ---- server ------------------------------------------------------------------------------------------- */
 
 static void bus_server_disconnect(BusServer *b) {
         while (b->clients)
@@ -582,7 +579,7 @@ static void bus_server_disconnect(BusServer *b) {
         assert(b->n_clients == 0 && b->n_subscribed == 0);
 }
 
-/* On the system bus, and on that on which calls are made when their senders have a turn. */
+/* Called twice: for the system bus, and for the local connection of BusQueue. */
 static int bus_server_add_objects(BusServer *b, sd_bus *bus) {
         int r;
 
@@ -683,7 +680,7 @@ int bus_server_new_peer(Manager *m, sd_bus *bus, BusServer **ret) {
 
 static int on_name_requested(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         const sd_bus_error *e = sd_bus_message_get_error(m);
-        uint32_t answer;
+        uint32_t code;
         int r;
 
         if (e) {
@@ -692,9 +689,9 @@ static int on_name_requested(sd_bus_message *m, void *userdata, sd_bus_error *er
                 return 0;
         }
 
-        /* As in the specification: 1 primary owner, 4 it was already */
-        r = sd_bus_message_read(m, "u", &answer);
-        if (r < 0 || (answer != 1 && answer != 4))
+        /* DBUS_REQUEST_NAME_REPLY_PRIMARY_OWNER and DBUS_REQUEST_NAME_REPLY_ALREADY_OWNER */
+        r = sd_bus_message_read(m, "u", &code);
+        if (r < 0 || (code != 1 && code != 4))
                 log_warning("The name '" BUS_NAME
                             "' is owned by another process, qosd is not reachable over D-Bus.");
         else

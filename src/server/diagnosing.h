@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* A diagnosis under way, whichever bus its client is on. */
+/* Diagnoses in progress, for both servers. */
 
 #include <systemd/sd-event.h>
 
@@ -13,69 +13,73 @@
 #include "turns.h"
 #include "unit.h"
 
-/* Diagnoses at a time on either bus: each reads the CPU time of all units at either end of its interval,
- * which is some milliseconds. */
+/* Limits of concurrent diagnoses, for each server: each takes some milliseconds at both ends of its interval
+ * to read CPU times. */
 #define DIAGNOSES_MAX 16U
 #define DIAGNOSES_PER_UID_MAX 4U
 
-/* The shortest interval: a second has some requests of most units. */
+/* Minimum interval: most units have some requests in a second. */
 #define INTERVAL_MIN_NSEC NSEC_PER_SEC
 
 /* Probes that a diagnosis requires. */
 #define DIAGNOSE_PROBES (PROBE_REQUESTS | PROBE_CPU | PROBE_BLOCK | PROBE_MEMORY)
 
-/* Steps at either end of the interval of a diagnosis, done in turns. */
+/* Steps at both ends of the interval, done in turns. */
 typedef enum DiagnosingState {
-        DIAGNOSING_WAITS,               /* for the attach, or the end of the interval */
+        DIAGNOSING_WAITS,               /* waits for the attach, or the end of the interval */
         DIAGNOSING_RESOURCES,
-        DIAGNOSING_NAMES,               /* waits for names of futexes, between the other two */
+        DIAGNOSING_NAMES,               /* waits for names of futexes */
         DIAGNOSING_THREADS,
 } DiagnosingState;
 
-/* A diagnosis under way; the unit is leased with it as the key. */
+/* A diagnosis in progress, which is the key of a lease of the unit. */
 typedef struct Diagnosing {
         uint64_t window;                /* ns; 0: the client ends the interval */
         bool interactive;
-        bool begins;                    /* the call is BeginDiagnosis(), which ends with the first reading */
+        bool begins;                    /* the pending call is BeginDiagnosis(), which ends with the first
+                                         * reading */
         uint64_t begun_at;              /* CLOCK_MONOTONIC ns, of the first reading */
-        char *unit;                     /* while no call is under way */
+        char *unit;                     /* name, while no call is pending */
         bool has_normal;
         DiagnosisFigures normal;
-        sd_event_source *timer;         /* ends the interval, or drops what no call ends */
+        sd_event_source *timer;         /* end of the interval, or of the time in which the client has to end
+                                         * it */
         HostSample *begin;              /* NULL: not read yet */
         DiagnosingState state;
-        WaitsQuery *query;              /* of the state; NULL: not begun */
-        waits_names_t on_names;         /* has the next step made */
+        WaitsQuery *query;              /* reading of the state; NULL: not begun */
+        waits_names_t on_names;         /* schedules the next step */
         void *userdata;
         ResourcesReading resources;
         ThreadsReading threads;
 } Diagnosing;
 
-/* What a diagnosis has found. */
+/* Result of a diagnosis. */
 typedef struct Conclusion {
         DiagnosisEvidence evidence;
         Baseline normal;
-        bool by_history;                /* the baseline is from the history of the unit */
+        bool by_history;                /* the baseline is from the unit's history */
         Diagnosis diagnosis;
 } Conclusion;
 
 Diagnosing* diagnosing_free(Manager *m, Diagnosing *d);
 
-/* The unit is detached, with what the reading is made of. */
+/* To be called when the unit is detached: restarts the current reading. */
 void diagnosing_restart(Diagnosing *d);
 
-/* Probes of the lease. all: the client may attach units; otherwise it may look at this one, and keeps
- * nothing loaded that others have attached. */
+/* Probes of the lease. all: the client may attach units; otherwise it may inspect the unit only, and the
+ * lease must not keep any program loaded. */
 ProbeMask diagnosing_get_probes(bool all);
 
-/* One step of a reading; 1: there are more; 0: it is complete, unless the state is DIAGNOSING_NAMES. On
- * error no locks are known, or no threads. user: NULL for root. */
+/* Continues a reading by one step. 1: there are more; 0: complete, unless the state is DIAGNOSING_NAMES.
+ * After errors, locks or threads are unknown. user: NULL: root. */
 int diagnosing_step(Diagnosing *d, Unit *u, TurnUser *user);
 
-/* From the readings at either end of the interval, to the end of which window reaches. */
+/* Makes the diagnosis, from the readings at both ends of the interval. window: up to the end of the
+ * interval. */
 int diagnosing_conclude(const Diagnosing *d, Unit *u, const HostSample *end, uint64_t window,
                         Conclusion *ret);
 
-/* Names of futexes: whether they may be searched now, and that they were, for so long. */
+/* Rate limit of searches for names of futexes, per user: whether one may start now; to be called after
+ * one. */
 bool names_may_be_read(const TurnUser *user, uint64_t now);
 void names_were_read(TurnUser *user, uint64_t nsec);

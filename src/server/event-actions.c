@@ -11,28 +11,28 @@
 #include "threshold-monitor.h"
 #include "xqos-section.h"
 
-/* Violations of a unit that start units, per period. A threshold that flaps would start them every few
- * seconds; a violation that still lasts when the period ends starts them then. */
+/* Limit of violations of a unit that start units, per period, for thresholds that flap. A violation that
+ * exceeds the limit starts units at the end of the period if it still lasts. */
 #define ACTIONS_PER_UNIT_MAX 5U
 #define ACTIONS_NSEC (60 * NSEC_PER_SEC)
 
-/* Until the next attempt to send what could not be sent. */
+/* Interval of attempts to send a pending event. */
 #define ACTIONS_RETRY_USEC (5 * USEC_PER_SEC)
 
-/* Of the unit in a slot. */
+/* State of the unit in a slot. */
 typedef struct UnitActions {
         uint32_t generation;            /* of the unit */
-        XqosEvent pending;              /* to be sent; _XQOS_EVENT_MAX: nothing */
+        XqosEvent pending;              /* event to be sent; _XQOS_EVENT_MAX: none */
         bool settled;                   /* the last event sent was "cleared" */
-        bool limited, failed;           /* why one is pending was logged */
+        bool limited, failed;           /* the reason for a pending event was logged */
         uint64_t since;                 /* CLOCK_MONOTONIC ns of the start of the period */
-        unsigned n;                     /* violations sent in it */
+        unsigned n;                     /* violations sent in the period */
 } UnitActions;
 
 struct EventActions {
         Manager *manager;
         ManagerObserver observer;
-        sd_event_source *timer;         /* NULL until something is pending */
+        sd_event_source *timer;         /* NULL until an event is pending */
         int fd;
         UnitActions units[UNITS_MAX_LIMIT];
 };
@@ -50,7 +50,7 @@ static int send_event(EventActions *a, XqosEvent e, const char *unit) {
         return 0;
 }
 
-/* Whether nothing is pending now. */
+/* Returns whether no event is pending any more. */
 static bool unit_send_pending(EventActions *a, const Unit *u, UnitActions *s) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         int r;
@@ -75,7 +75,7 @@ static bool unit_send_pending(EventActions *a, const Unit *u, UnitActions *s) {
         r = send_event(a, s->pending, u->name);
         if (r < 0) {
                 if (!s->failed)
-                        log_unit_warning_errno(u->name, r, "Failed to start the units that '%s' names for a "
+                        log_unit_warning_errno(u->name, r, "Failed to start the units of '%s' for a "
                                                            "threshold that is %s, trying again (is "
                                                            "qosd-actions.socket active?): %m", u->name,
                                                xqos_event_to_string(s->pending));
@@ -128,7 +128,7 @@ static void actions_try_later(EventActions *a) {
                                             "not be started: %m");
 }
 
-/* A threshold of a unit file; those of clients start nothing. */
+/* Only thresholds of unit files start units, not those of clients. */
 static const Threshold* unit_find_file_threshold(const Unit *u, const char *name, bool violated) {
         for (Threshold *t = threshold_next(u, NULL); t; t = threshold_next(u, t))
                 if (t->source == THRESHOLD_SOURCE_FILE && (!name || streq(t->rule.name, name)) &&
@@ -149,10 +149,10 @@ static void on_threshold_event(Unit *u, const ThresholdEvent *e, void *userdata)
         else if (e->previous != THRESHOLD_VIOLATED || unit_find_file_threshold(u, NULL, true))
                 return;
         else
-                /* A violation that has started nothing has nothing to be cleared */
+                /* A violation that was not sent need not be cleared */
                 s->pending = s->pending == XQOS_VIOLATED && s->settled ? _XQOS_EVENT_MAX : XQOS_CLEARED;
 
-        /* Until the files are read, as after a restart, they may name something: qosd-actions finds out */
+        /* Not before the files were read, as after a restart: qosd-actions then reads them */
         if (s->pending != _XQOS_EVENT_MAX && h->seen && !h->starts[s->pending]) {
                 s->settled = s->pending == XQOS_CLEARED;
                 s->pending = _XQOS_EVENT_MAX;

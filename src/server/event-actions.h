@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* OnViolated= and OnCleared= of unit files: state changes of thresholds are sent to qosd-actions, which
- * starts the units. The daemon itself has no right to start anything. */
+/* OnViolated= and OnCleared= of unit files: sends state changes of thresholds to qosd-actions, which starts
+ * the units. The daemon itself is not permitted to start units. */
 
 #include "manager.h"
 

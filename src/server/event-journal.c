@@ -15,25 +15,25 @@
 #include "state-label.h"
 #include "threshold-monitor.h"
 
-/* The journal's mark for a threshold whose state has changed, see qosd(8). */
+/* Message ID of changes of the state of a threshold, see qosd(8). */
 #define MESSAGE_ID_CROSSED "8272b84be6e04d7c8c0a0281c76e711d"
 
-/* Limit of findings in the journal: those that explain most. */
+/* Limit of findings in a verdict, which are the most important ones. */
 #define VERDICT_FINDINGS_MAX 3U
 
-/* Verdicts at a time: each reads a unit's history, for some tenths of a millisecond in which nothing else is
- * done. Where more units suffer at once, it is something that these have in common with the others. */
+/* Limit of verdicts in a round, as making one reads the unit's history, which blocks the daemon for some
+ * tenths of a millisecond. If more units suffer at once, the cause is likely the same for all. */
 #define VERDICTS_MAX 8U
 
 struct EventJournal {
         Manager *manager;
         ManagerObserver observer;
-        uint64_t logged;                /* number of the last event that was given to the journal */
-        Journal *journal;               /* NULL: log messages do not go there */
-        int fd;                         /* to qosd-actions */
+        uint64_t logged;                /* number of the last event that was logged */
+        Journal *journal;               /* NULL: stderr is used */
+        int fd;                         /* socket for qosd-actions */
 
-        /* While a round is logged: of the events that are about the same unit and window, one reading and
-         * one verdict */
+        /* Fields of the last reading, which serve all events of the round with the same unit, window and
+         * state */
         char *snapshot, *verdict;
         char *unit;                     /* NULL: none yet */
         uint64_t window;
@@ -53,8 +53,8 @@ static void shares_format(const ThresholdEvent *e, char *buffer, size_t size) {
                                        e->shares[i].share * 100, e->shares[i].usual * 100);
 }
 
-/* The reading, without the unit's peers, which are not for all readers of the journal, and without
- * totals: journalctl shows no value of more than 4 KiB by default. */
+/* The reading without peers, which not all readers of the journal may see, and without totals, as journalctl
+ * does not show fields of more than 4 KiB by default. */
 static int snapshot_format(Unit *u, const Snapshot *s, char **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         _cleanup_free_ char *text = NULL;
@@ -94,8 +94,8 @@ static int snapshot_format_verdict(Unit *u, const Snapshot *s, char **ret) {
         return 0;
 }
 
-/* Of a threshold that the administrator or a file has set: what any client can set for as long as it is
- * connected is in the entries of qosd only. */
+/* Whether the threshold was set by the administrator or by a file. Events of leases, which any client may
+ * have, are not copied to the log of the unit. */
 static bool event_is_lasting(const EventJournal *j, const ThresholdEvent *e) {
         Unit *u = manager_get_unit(j->manager, e->unit, NULL);
 
@@ -106,7 +106,8 @@ static bool event_is_lasting(const EventJournal *j, const ThresholdEvent *e) {
         return false;
 }
 
-/* "journalctl -u UNIT" shows what root has logged about a unit. fields: NULL at the end. */
+/* Has qosd-actions log a copy as root, as "journalctl -u UNIT" shows entries of others about a unit only if
+ * they are of root. fields: NULL-terminated. */
 static void send_copy(const EventJournal *j, const char *unit, const char *const fields[]) {
         static const struct sockaddr_un address = { .sun_family = AF_UNIX, .sun_path = ACTIONS_SOCKET };
         char text[ACTIONS_MESSAGE_MAX + 1];
@@ -117,10 +118,10 @@ static void send_copy(const EventJournal *j, const char *unit, const char *const
         l = snprintf(text, sizeof(text), ACTIONS_LOG " %s", unit);
         for (size_t i = 0; fields[i] && l < (int) sizeof(text); i++)
                 l += snprintf(text + l, sizeof(text) - l, "\n%s", fields[i]);
-        /* Without it, or if it does not keep up, the entry above is all there is */
+        /* Without qosd-actions, or if it is overloaded, there is no copy */
         if (l >= (int) sizeof(text) || sendto(j->fd, text, (size_t) l, MSG_NOSIGNAL|MSG_DONTWAIT,
                                               (const struct sockaddr*) &address, sizeof(address)) < 0)
-                log_debug("Failed to have a change of a threshold of '%s' logged for it, too: %m", unit);
+                log_debug("Failed to have a change of a threshold of '%s' logged for the unit: %m", unit);
 }
 
 static void event_log(const EventJournal *j, const ThresholdEvent *e) {
@@ -140,7 +141,7 @@ static void event_log(const EventJournal *j, const ThresholdEvent *e) {
                                                      (char[THRESHOLD_METRIC_MAX]) {}));
         named = metric + strlen("QOS_METRIC=");
         threshold_rule_format_value(e->rule.metric, e->rule.limit, limit_text);
-        /* What is violated is beyond its limit, which is the whole condition. Else it may be anywhere */
+        /* The value of a violated threshold is beyond the limit, of others it may be on either side */
         if (asprintf(&message, "MESSAGE=%s: '%s' %s: %s %s%s%s%s", e->unit, e->rule.name,
                      threshold_state_to_string(e->state), named,
                      isnan(e->value) ? "has no value" :
@@ -216,7 +217,7 @@ static int on_event(const ThresholdEvent *e, void *userdata) {
         return 0;
 }
 
-/* Events since the last round, with current readings. After all other observers, as it takes longest. */
+/* Logs the events of a round, after all other observers, as this takes longest. */
 static void on_round_end(Manager *m, void *userdata) {
         EventJournal *j = ASSERT_PTR(userdata);
 

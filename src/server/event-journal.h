@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Journal entries for thresholds that have changed their state, with the metrics and the bottleneck of the
- * unit. */
+/* Journal entries for state changes of thresholds, with metrics and bottleneck of the unit. */
 
 #include "manager.h"
 

@@ -9,5 +9,5 @@
 
 typedef struct Hold Hold;
 
-/* As "holds". now: CLOCK_BOOTTIME, in usec */
+/* Adds "holds". now: CLOCK_BOOTTIME us. */
 void holds_write(const Hold *holds, uint64_t now, JsonWriter *w);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Asynchronous queries to polkit, for callers on D-Bus and on varlink. */
+/* Asynchronous queries of polkit, for callers on D-Bus and varlink. */
 
 #include <stdbool.h>
 
@@ -10,8 +10,8 @@
 
 typedef struct PolkitQuery PolkitQuery;
 
-/* result: > 0 yes, 0 no (interaction could not help), -EINTERACTIVE-like: see below, other negative:
- * polkit could not be reached (treated as no by callers, with the reason logged once). */
+/* result: > 0: authorized; 0: denied; POLKIT_NEEDS_INTERACTION: denied without interactive authentication;
+ * otherwise negative: polkit could not be queried, which callers treat as denied. */
 #define POLKIT_NEEDS_INTERACTION (-EAGAIN)
 typedef void (*polkit_handler_t)(int result, void *userdata);
 
@@ -23,12 +23,12 @@ typedef struct PolkitRequest {
         void *userdata;
 } PolkitRequest;
 
-/* Queries the authorization of the sender of a D-Bus message, which is this user's. -EBUSY, here and below:
- * too many queries wait for a reply, or too many of this user. */
+/* Queries the authorization of the sender of a D-Bus message. uid: user of the sender. -EBUSY, here and
+ * below: too many queries are pending, or too many of the user. */
 int polkit_query_bus(const PolkitRequest *request, sd_bus_message *caller, uid_t uid, PolkitQuery **ret);
 
-/* Queries that of the peer of a varlink connection, by pidfd (refused without one). */
+/* Queries the authorization of the peer of a varlink connection, by pidfd, without which it fails. */
 int polkit_query_varlink(const PolkitRequest *request, sd_varlink *link, PolkitQuery **ret);
 
-/* Forgets the query: the handler will not run (the caller went away). */
+/* Cancels the query: the handler will not be called. */
 PolkitQuery* polkit_query_free(PolkitQuery *q);

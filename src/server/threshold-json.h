@@ -5,6 +5,6 @@
 
 #include "threshold-monitor.h"
 
-/* peers: whether the client may see these, and paths; budgets: with what takes readings. */
+/* peers: the client may see peers and paths; budgets: includes error budgets, which take readings. */
 int threshold_to_json(const Threshold *t, bool peers, bool budgets, sd_json_variant **ret);
 int threshold_event_to_json(const ThresholdEvent *e, bool peers, sd_json_variant **ret);

@@ -9,11 +9,11 @@
 #include "snapshot-json.h"
 #include "varlink-connection.h"
 
-/* Limit of unread data of a subscriber, some tens of readings, beyond which readings are skipped and
- * events are delayed. The buffer of the socket comes on top; the library then queues one round at most. */
+/* Limit of unread data of a subscriber, some tens of readings, beyond which readings are skipped and events
+ * are delayed. */
 #define UNREAD_MAX (32 * 1024)
 
-/* Units that one subscription may name. */
+/* Limit of units of a subscription. */
 #define STREAM_UNITS_MAX UNITS_MAX_LIMIT
 
 /* ---- errors ------------------------------------------------------------------------------------------- */
@@ -42,11 +42,11 @@ int vl_reply_not_measured(sd_varlink *link, const char *metric) {
         return sd_varlink_errorbo(link, INTERFACE ".NotMeasured",
                                   SD_JSON_BUILD_PAIR_STRING("metric", metric),
                                   SD_JSON_BUILD_PAIR_STRING("message",
-                                                            "there is no reading of it now, 'qosctl status' "
-                                                            "and 'qosctl probes' say why"));
+                                                            "there is no reading of it now, see "
+                                                            "'qosctl status' and 'qosctl probes'"));
 }
 
-/* ---- parameters that several methods have ------------------------------------------------------------- */
+/* ---- parameters ------------------------------------------------------------- */
 
 void parameters_done(Parameters *p) {
         strv_free(p->names);
@@ -54,18 +54,18 @@ void parameters_done(Parameters *p) {
 }
 
 int vl_dispatch_none(sd_varlink *link, sd_json_variant *parameters) {
-        static const sd_json_dispatch_field table[] = { {} }; /* NULL is refused by 257 */
+        static const sd_json_dispatch_field table[] = { {} }; /* systemd 257 does not accept NULL */
 
         return sd_varlink_dispatch(link, parameters, table, NULL);
 }
 
-/* null is as good as nothing, which the library's own do not know */
+/* null is the same as an absent parameter, other than in sd_json_dispatch_stdbool() */
 int vl_dispatch_bool(const char *name, sd_json_variant *v, sd_json_dispatch_flags_t flags, void *userdata) {
         return sd_json_variant_is_null(v) ? 0 : sd_json_dispatch_stdbool(name, v, flags, userdata);
 }
 
-/* As sd_json_dispatch_strv(), whose time is that of the square of the number of elements: a message of the
- * largest size took 140 ms. */
+/* As sd_json_dispatch_strv(), but in linear time: that takes 140 ms for a message of the maximum size, as it
+ * copies the array for each element. */
 int vl_dispatch_strv(const char *name, sd_json_variant *v, sd_json_dispatch_flags_t flags, void *userdata) {
         _cleanup_(strv_freep) char **l = NULL;
         char ***ret = ASSERT_PTR(userdata);
@@ -105,7 +105,7 @@ int vl_dispatch_number(const char *name, sd_json_variant *v, sd_json_dispatch_fl
         r = sd_json_dispatch_uint64(name, v, flags, &n);
         if (r < 0)
                 return r;
-        if (n == ABSENT) /* which stands for "not given" */
+        if (n == ABSENT) /* reserved for absent parameters */
                 return -ERANGE;
 
         *(uint64_t*) userdata = n;
@@ -139,7 +139,7 @@ void connection_forget_call(Connection *c) {
         c->threshold = NULL;
 }
 
-/* The owner of a control group attaches without polkit, but not with all probes. */
+/* The owner of a control group needs no authorization by polkit, except for restricted probes. */
 static bool connection_needs_more(Connection *c, QosError *e) {
         return c->restricted && manager_probes_are_restricted(c->server->manager, c->probes, e);
 }
@@ -166,7 +166,7 @@ static void on_authorized(int result, void *userdata) {
                 (void) connection_deny(c, result);
         else {
                 r = c->go_on(c);
-                if (r < 0) /* without effect if that was the error that it has sent */
+                if (r < 0) /* without effect if an error was sent already */
                         (void) sd_varlink_error_errno(c->link, r);
         }
         varlink_io_touch(c->io);
@@ -181,7 +181,7 @@ int connection_authorize(Connection *c, bool interactive) {
         if (c->uid == 0 || (c->owner_uid != 0 && !connection_needs_more(c, NULL)))
                 return c->go_on(c);
 
-        /* No prompt for a password if the name is mistyped */
+        /* Before the user is prompted for a password */
         if (!manager_get_unit(m, c->unit, &e) &&
             (c->needs_attached || e.code == QOS_ERROR_INVALID_UNIT_NAME)) {
                 connection_forget_call(c);
@@ -209,14 +209,14 @@ static void on_unit_queried(const QosError *e, void *userdata) {
 }
 
 int connection_reply_missing(Connection *c, sd_varlink_method_flags_t flags, const char *unit, QosError *e) {
-        /* A one-way call has no reply to wait for: another call could come before it ends */
+        /* A one-way call has no reply to wait for: a later call could precede its end */
         if (!(flags & SD_VARLINK_METHOD_ONEWAY) &&
             unit_query_new(c->server->manager, unit, e, on_unit_queried, c, &c->unit_query) > 0)
                 return 0;
         return vl_reply_error(c->link, -ENXIO, e);
 }
 
-/* The mark of this unit, or a free place (its unit is NULL). */
+/* Returns the slot of the unit's mark, or, for NULL, a free slot; NULL: none. */
 Mark** connection_find_mark(Connection *c, const Unit *u) {
         for (unsigned i = 0; i < MARKS_MAX; i++)
                 if ((c->marks[i] ? c->marks[i]->unit : NULL) == u)
@@ -224,7 +224,7 @@ Mark** connection_find_mark(Connection *c, const Unit *u) {
         return NULL;
 }
 
-/* A unit's peers are for root, and for the owner of its control group. */
+/* Root and the owner of the control group may see peers of a unit. */
 bool connection_may_see_peers_of(const Connection *c, const char *unit) {
         return c->uid == 0 || manager_uid_owns_attached(c->server->manager, unit, c->uid);
 }
@@ -233,14 +233,14 @@ bool connection_may_see_peers(const Connection *c, const Unit *u) {
         return connection_may_see_peers_of(c, u->name);
 }
 
-/* An error of one unit does not end the list of the others. */
+/* Logs once why the unit is missing in lists. The others are listed nevertheless. */
 void unit_log_unshowable(Unit *u, int error) {
         if (!u->unshown)
                 log_unit_warning_errno(u->name, error, "Failed to read '%s', omitting it: %m", u->name);
         u->unshown = true;
 }
 
-/* Sends replies one by one, the last one as such. Consumes the variants. */
+/* Sends all replies, the last one without "continues". Consumes the variants. */
 int vl_reply_many(sd_varlink *link, sd_json_variant **replies, size_t n) {
         int r = 0;
 
@@ -253,7 +253,7 @@ int vl_reply_many(sd_varlink *link, sd_json_variant **replies, size_t n) {
         return r;
 }
 
-/* names: NULL for all */
+/* names: NULL contains all */
 bool strv_contains(char **names, const char *name) {
         for (char **i = names; i && *i; i++)
                 if (streq(*i, name))
@@ -263,7 +263,7 @@ bool strv_contains(char **names, const char *name) {
 
 /* ---- Subscribe ---------------------------------------------------------------------------------------- */
 
-/* Whether so much waits for the client that it does not need more. */
+/* Whether the client has more than UNREAD_MAX to read. */
 bool connection_is_slow(Connection *c) {
         int fd, n;
 
@@ -271,7 +271,7 @@ bool connection_is_slow(Connection *c) {
         return fd >= 0 && ioctl(fd, SIOCOUTQ, &n) >= 0 && n > UNREAD_MAX;
 }
 
-/* NULL: none are named. 1: an error was sent. */
+/* Returns the canonical names, or NULL if names is empty. 1: an error was sent. */
 int connection_resolve_units(Manager *m, sd_varlink *link, char **names, char ***ret) {
         _cleanup_(strv_freep) char **units = NULL;
         size_t n = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* A client of org.qosd.QoS, and what the files that implement the interface's methods share:
- * varlink-attach.c, varlink-get.c and so on. */
+/* Clients of org.qosd.QoS. Shared by the files that implement its methods: varlink-attach.c, varlink-get.c
+ * and so on. */
 
 #include "diagnosing.h"
 #include "exclude.h"
@@ -31,17 +31,18 @@ typedef struct Connection Connection;
 
 typedef struct Stream {
         TurnUser *user;                 /* NULL: root */
-        char **units;                   /* NULL: all that are attached */
+        char **units;                   /* NULL: all attached units */
         uint64_t window;
         uint64_t interval_usec;
         sd_event_source *timer;
-        uint64_t tick;                  /* of the round under way, CLOCK_MONOTONIC usec */
-        unsigned next;                  /* slot of the unit to be sent next in it; 0: none is under way */
-        uint64_t skipped, reported;     /* the latter: in this round */
-        uint64_t unread_since;          /* CLOCK_MONOTONIC usec; 0: it reads */
+        uint64_t tick;                  /* of the current round, CLOCK_MONOTONIC usec */
+        unsigned next;                  /* slot of the next unit in the round; 0: no round in progress */
+        uint64_t skipped, reported;     /* rounds skipped; reported in the current round */
+        uint64_t unread_since;          /* CLOCK_MONOTONIC usec since which the client has not read; 0: it
+                                         * reads */
 } Stream;
 
-/* Readings of a unit for streams at one tick, as far as they have been built. */
+/* A reading of a unit for all streams at a tick. */
 typedef struct Frame {
         uint64_t window;
         bool peers;
@@ -63,25 +64,24 @@ typedef enum InspectionType {
         _INSPECTION_MAX,
 } InspectionType;
 
-/* A reading of these under way. Each user but root has one at a time, as of Many. */
+/* An inspection in progress. Users other than root have one at a time, see Many. */
 typedef struct Inspecting {
         InspectionType type;
         char *unit;
         bool begun;
-        bool waits;                     /* for names of futexes */
-        WaitsQuery *query;              /* NULL: not begun, or the unit was detached meanwhile */
-        uint64_t cpu;                   /* it has taken so far, ns */
+        bool waits;                     /* waits for names of futexes */
+        WaitsQuery *query;              /* NULL: not begun, or to be restarted, as the unit was detached */
+        uint64_t cpu;                   /* CPU time so far, ns */
 } Inspecting;
 
-/* Limits of one turn of a list or stream: time, and number of units. Other clients are served before the
- * next one. */
+/* Limits of one turn of a list or stream: time, and number of units. */
 #define LIST_TURN_NSEC NSEC_PER_MSEC
 #define LIST_TURN_UNITS 32U
 
-/* As LIST_TURN_UNITS, for exports: a unit with all probes takes up to 60 KiB. */
+/* As LIST_TURN_UNITS, for exports, in which a unit with all probes takes up to 60 KiB. */
 #define EXPORT_TURN_UNITS 8U
 
-/* State of a list in progress. */
+/* Methods that reply with lists. */
 typedef enum ListingType {
         LISTING_UNITS,
         LISTING_EXPORT,
@@ -89,47 +89,47 @@ typedef enum ListingType {
         LISTING_MONITOR,                /* all thresholds in one reply, the first of Monitor() */
 } ListingType;
 
-/* A list of all units, or of their thresholds, under way. */
+/* A list of units, or of their thresholds, in progress. */
 typedef struct Listing {
         ListingType type;
         uint64_t window;
         unsigned next;                  /* slot of the next unit */
-        char *last;                     /* what is sent when it is known whether something follows; of
-                                         * LISTING_MONITOR all so far */
-        size_t size;                    /* of all so far */
-        unsigned n_units;               /* of LISTING_EXPORT: sent so far */
-        bool tables;                    /* of LISTING_EXPORT: with endpoints and devices */
+        char *last;                     /* element that is sent when it is known whether another one follows;
+                                         * for LISTING_MONITOR, all elements so far */
+        size_t size;                    /* of all elements so far */
+        unsigned n_units;               /* for LISTING_EXPORT: units sent so far */
+        bool tables;                    /* for LISTING_EXPORT: with endpoints and devices */
 
-        /* Of LISTING_MONITOR */
+        /* For LISTING_MONITOR */
         int (*end)(Connection *c);      /* sends the reply, and frees the listing */
         char **units;                   /* NULL: all */
-        uint64_t since, missed;          /* the event whose successors are sent behind it */
+        uint64_t since, missed;          /* event after which events are sent, after the list */
 } Listing;
 
-/* A reading of several units under way. It takes up to 10 KiB for each unit, and what the reply is made of:
- * each user but root has one at a time, those of its other connections wait. */
+/* A reading of several units in progress. Takes up to 10 KiB for each unit, plus the reply: users other than
+ * root have one at a time, for which those of their other connections wait. */
 typedef struct Many {
         char **names;
         uint64_t window;
-        bool begun;                     /* what follows is known */
+        bool begun;                     /* the fields below are valid */
         Moment now;
-        Unit *units[UNITS_MAX_LIMIT];   /* NULL: its part of the reply has been made, it is detached since */
-        bool peers[UNITS_MAX_LIMIT];    /* whether the client may see them */
+        Unit *units[UNITS_MAX_LIMIT];   /* NULL: detached after its part of the reply was built */
+        bool peers[UNITS_MAX_LIMIT];    /* the client may see peers of the unit */
         Snapshot *snapshots;
-        sd_json_variant *parts[UNITS_MAX_LIMIT]; /* NULL: not made yet, or it cannot be shown */
+        sd_json_variant *parts[UNITS_MAX_LIMIT]; /* NULL: not built yet, or not serializable */
         size_t n, next;
 } Many;
 
-/* A subscriber of changes of thresholds. */
+/* A subscriber of state changes of thresholds. */
 typedef struct Monitor {
-        char **units;                   /* NULL: all that are attached */
-        uint64_t seq;                   /* of the last event that was sent, or was none of these units' */
-        uint64_t round;                 /* of the event loop, in which the socket was examined */
-        uint64_t unread_since;          /* as in Stream; what comes meanwhile is sent later */
+        char **units;                   /* NULL: all attached units */
+        uint64_t seq;                   /* of the last event that was sent, or did not concern these units */
+        uint64_t round;                 /* iteration of the event loop in which the socket was last
+                                         * checked */
+        uint64_t unread_since;          /* as in Stream; events are sent later then */
 } Monitor;
 
-/* Units that one connection may have a mark in. A mark takes 22 KiB, and a user may have a hundred
- * connections. */
+/* Limit of marks of a connection. A mark takes 22 KiB, and a user may have a hundred connections. */
 #define MARKS_MAX 4U
 
 typedef struct MapExport {
@@ -151,18 +151,18 @@ struct Connection {
         uid_t uid;
         Connection *previous, *next;
 
-        /* The one method that waits for polkit or PID 1: sd-varlink dispatches no other meanwhile */
+        /* The pending method, as sd-varlink dispatches no other one meanwhile */
         AttachOperation *attach;
         PolkitQuery *query;
-        UnitQuery *unit_query;          /* it has failed, and why is to be found out */
-        int (*go_on)(Connection *c);    /* when it is allowed */
-        const char *action;             /* what polkit calls that */
-        void (*drop)(Connection *c);    /* frees the state of the method; NULL: it has none */
-        bool needs_attached;            /* it is about an attached unit */
-        bool restricted;                /* the owner of a control group may not use all probes */
+        UnitQuery *unit_query;          /* finds out why the method fails */
+        int (*go_on)(Connection *c);    /* called when the method is authorized */
+        const char *action;             /* action of polkit */
+        void (*drop)(Connection *c);    /* frees the state of the method; NULL: none */
+        bool needs_attached;            /* the method requires an attached unit */
+        bool restricted;                /* probes need more than ownership of the control group */
         uid_t owner_uid;                /* as in struct Hold */
         char *unit;
-        char *threshold;                /* or the name of one */
+        char *threshold;                /* rule, or name */
         ProbeMask probes;
         ExcludeList excludes;
         bool lease;
@@ -175,7 +175,7 @@ struct Connection {
         Inspecting *inspecting;
         Stream *stream;
         Monitor *monitor;
-        Mark *marks[MARKS_MAX];         /* in no order; NULL: free */
+        Mark *marks[MARKS_MAX];         /* unordered; NULL: free */
 };
 
 struct VarlinkServer {
@@ -185,18 +185,18 @@ struct VarlinkServer {
         VarlinkListener *listener, *root_listener; /* NULL: none */
         VarlinkIoSet io;
         Connection *connections;
-        unsigned n_others;              /* of these that are not root's */
-        Frame *frames[UNITS_MAX_LIMIT]; /* by the unit's index */
-        Inspection inspections[UNITS_MAX_LIMIT][_INSPECTION_MAX]; /* by the same */
-        MapExport *viewers;                /* users who were given maps */
-        sd_event_source *monitors_timer; /* while one of them does not read what happens to thresholds */
+        unsigned n_others;              /* number of connections of users other than root */
+        Frame *frames[UNITS_MAX_LIMIT]; /* by index of the unit */
+        Inspection inspections[UNITS_MAX_LIMIT][_INSPECTION_MAX]; /* by index of the unit */
+        MapExport *viewers;                /* users that got maps */
+        sd_event_source *monitors_timer; /* for monitors that do not read their events; NULL: none */
         uint64_t refused_at;            /* CLOCK_MONOTONIC usec; 0: never */
 };
 
 typedef struct Parameters {
         const char *unit;
         const char *metric;
-        const char *threshold;          /* or its name, or a condition */
+        const char *threshold;          /* rule, name or condition */
         uint64_t window;                /* ABSENT: the default */
         uint64_t interval;
         uint64_t duration;
@@ -222,7 +222,7 @@ int vl_dispatch_number(const char *name, sd_json_variant *v, sd_json_dispatch_fl
 int vl_dispatch_strv(const char *name, sd_json_variant *v, sd_json_dispatch_flags_t flags, void *userdata);
 int parameters_check_window(Manager *m, sd_varlink *link, Parameters *p);
 void connection_forget_call(Connection *c);
-/* Behind a failure of manager_get_unit(), whose error is e. */
+/* To be called when manager_get_unit() has failed with e. */
 int connection_reply_missing(Connection *c, sd_varlink_method_flags_t flags, const char *unit, QosError *e);
 int connection_authorize(Connection *c, bool interactive);
 Mark** connection_find_mark(Connection *c, const Unit *u);
@@ -246,7 +246,8 @@ int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_meth
 void many_add(Many *m, size_t i);
 int connection_go_on_many(Connection *c);
 void connection_end_many(Connection *c);
-/* The next reading of the user may begin. begun: the one that has ended had begun. */
+/* To be called when a reading has ended: another one of the user may begin. begun: the ended one had
+ * begun. */
 void connection_resume_readers(Connection *c, bool begun);
 int vl_method_get_many(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                        void *userdata);
@@ -275,12 +276,12 @@ int vl_method_get_status(sd_varlink *link, sd_json_variant *parameters, sd_varli
                          void *userdata);
 
 /* varlink-inspect.c */
-/* Frees readings of the unit with this index that are no longer valid at that time, UINT64_MAX: all. Returns
- * whether some are left. */
+/* Frees readings of the unit with this index that are no longer valid at a time; UINT64_MAX: all. Returns
+ * whether any are left. */
 bool inspections_forget(VarlinkServer *v, unsigned index, uint64_t now);
 int connection_go_on_inspecting(Connection *c);
 void connection_end_inspecting(Connection *c);
-/* The unit is detached, with what the reading is made of. */
+/* To be called when the unit is detached. */
 void connection_restart_inspecting(Connection *c);
 int vl_method_threads(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                       void *userdata);

@@ -9,8 +9,8 @@
 #include "snapshot-json.h"
 #include "varlink-connection.h"
 
-/* Maps that are given to one user, other than root, in one run of qosd. Each keeps its memory (628 KiB)
- * allocated also when the unit is detached, and the user could attach it again and again. */
+/* Limit of maps that a user other than root may get while qosd runs. The client keeps the memory of a map
+ * (628 KiB) allocated after the unit was detached. */
 #define VIEWS_PER_USER_MAX 64U
 
 static Many* many_free(Many *m) {
@@ -24,10 +24,10 @@ static Many* many_free(Many *m) {
         return NULL;
 }
 
-/* Metrics that one call may name. */
+/* Limit of metrics of a call. */
 #define VALUES_MAX 1024U
 
-/* Metrics by name, each of the whole unit or of some of its endpoints or peers. */
+/* Requested metrics, each of the whole unit, or of an endpoint, peer or file system. */
 typedef struct RequestedMetrics {
         char **names;
         const Metric **metrics;
@@ -36,7 +36,7 @@ typedef struct RequestedMetrics {
         size_t n;
 } RequestedMetrics;
 
-/* ---- Get, Mark, List, Histogram ----------------------------------------------------------------------- */
+/* ---- methods ----------------------------------------------------------------------- */
 
 static void values_done(RequestedMetrics *v) {
         free(v->metrics);
@@ -92,7 +92,7 @@ static int values_parse(RequestedMetrics *v, char **names, QosError *e) {
         return 0;
 }
 
-/* The unit's peers and paths may be requested by name, too. */
+/* Whether metrics are requested that not all users may read: those of peers and paths. */
 static bool values_are_private(const RequestedMetrics *v) {
         for (size_t i = 0; i < v->n; i++)
                 if (selector_is_private(v->selectors + i))
@@ -200,7 +200,7 @@ int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_meth
         return sd_varlink_reply(link, v);
 }
 
-/* One of the units is made part of the reply. */
+/* Serializes unit i for the reply, unless this is done already. */
 void many_add(Many *m, size_t i) {
         UnitIdentity identity;
         int r;
@@ -234,7 +234,7 @@ static int connection_reply_many(Connection *c) {
                                   SD_JSON_BUILD_PAIR_VARIANT("snapshots", array));
 }
 
-/* All are read at the same moment, in one go. 1: an error was sent. */
+/* Reads all units at the same time. 1: an error was sent. */
 static int connection_read_many(Connection *c) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         Many *m = c->many;
@@ -273,7 +273,7 @@ static int connection_read_many(Connection *c) {
         return 0;
 }
 
-/* Reads the units, and makes the reply at the next turns, some of them at a time. */
+/* Reads all units in the first turn, and serializes some of them in each turn. */
 int connection_go_on_many(Connection *c) {
         uint64_t begin = now_nsec(CLOCK_MONOTONIC);
         TurnUser *user = varlink_io_get_user(c->io);
@@ -282,7 +282,7 @@ int connection_go_on_many(Connection *c) {
         int r = 0;
 
         if (!m->begun) {
-                if (user && user->reads_many) /* it has a turn when that ends */
+                if (user && user->reads_many) /* resumed by connection_resume_readers() */
                         return 0;
                 if (user)
                         user->reads_many = true;
@@ -336,7 +336,7 @@ int vl_method_get_many(sd_varlink *link, sd_json_variant *parameters, sd_varlink
         Connection *c = ASSERT_PTR(userdata);
         int r;
 
-        /* A one-way call has no reply to wait for: another call could come before it ends */
+        /* A one-way call has no reply to wait for: a later call could precede its end */
         if (flags & SD_VARLINK_METHOD_ONEWAY)
                 return -EOPNOTSUPP;
         r = sd_varlink_dispatch(link, parameters, table, &p);
@@ -354,7 +354,7 @@ int vl_method_get_many(sd_varlink *link, sd_json_variant *parameters, sd_varlink
         return connection_go_on_many(c);
 }
 
-/* Notes that the user has the map of this unit. 0: it may not have one more. */
+/* Counts the map of the unit as one of the user's. 0: the limit is reached. */
 static int connection_count_view(Connection *c, Unit *u) {
         MapExport *v;
 
@@ -404,14 +404,14 @@ int vl_method_get_view(sd_varlink *link, sd_json_variant *parameters, sd_varlink
         if (!u)
                 return connection_reply_missing(c, flags, p.unit, &e);
 
-        /* Addresses of peers are in the map, too */
+        /* The map contains addresses of peers */
         if (!connection_may_see_peers(c, u))
                 return sd_varlink_error(link, SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);
 
         fd = u->view ? probe_get_unit_fd(c->server->manager->probe, u->index) : -EOPNOTSUPP;
         if (fd < 0) {
                 r = qos_error_set(&e, QOS_ERROR_VIEW_UNAVAILABLE, u->name,
-                                  "nothing can be read of '%s', 'qosctl probes' says why", u->name);
+                                  "nothing can be read of '%s', see 'qosctl probes'", u->name);
                 return vl_reply_error(link, r, &e);
         }
         if (!unit_is_whole(u)) {

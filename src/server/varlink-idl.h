@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Symbols of the interface org.qosd.QoS, a file for each subject. Types of a snapshot are generated from
- * metrics/. */
+/* Symbols of the interface org.qosd.QoS, by file. Types of snapshots are generated from metrics/. */
 
 #include <systemd/sd-varlink-idl.h>
 

@@ -22,7 +22,7 @@ static SD_VARLINK_DEFINE_METHOD(
 SD_VARLINK_DEFINE_INTERFACE(
                 io_systemd_service,
                 "io.systemd.service",
-                SD_VARLINK_INTERFACE_COMMENT("Basic control of a service, as of those of systemd"),
+                SD_VARLINK_INTERFACE_COMMENT("Basic control of a service, as services of systemd have it"),
                 SD_VARLINK_SYMBOL_COMMENT("Replies while the service runs"),
                 &vl_method_Ping,
                 SD_VARLINK_SYMBOL_COMMENT("Reads the configuration again, as 'systemctl reload' "

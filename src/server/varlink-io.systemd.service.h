@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The interface that daemons of systemd have, too. */
+/* The interface io.systemd.service, as of systemd's daemons. */
 
 #include <systemd/sd-varlink.h>
 #include <systemd/sd-varlink-idl.h>

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* A listening socket. The library accepts one connection for each iteration of the event loop, with the
- * priority of all I/O, so that a thousand connects of a user would come before those of root.
+/* Listening sockets. The library would accept one connection per iteration of the event loop, in order of
+ * arrival, so that a thousand connects of a user would precede those of root.
  *
- * Therefore root has a socket of its own, and with it a backlog in the kernel, from which connections are
- * accepted at once. The socket of all users takes turns like a client (turns.h). */
+ * Hence root has a socket with a backlog of its own, from which connections are accepted immediately. The
+ * socket of all other users takes turns like a client (turns.h). */
 
 #include "turns.h"
 
 typedef struct VarlinkListener VarlinkListener;
 
-/* turns: NULL for the socket of root. accepted: gets a new connection, and owns it. fd: is owned by the
+/* turns: NULL: socket of root. accepted: called with each new connection, which it owns. fd: owned by the
  * listener, also on failure. */
 int varlink_listener_new(sd_event *event, TurnQueue *turns, int fd,
                          void (*accepted)(int fd, void *userdata), void *userdata, VarlinkListener **ret);
 VarlinkListener* varlink_listener_free(VarlinkListener *l);
 
-/* A socket where none was passed by the service manager. */
+/* Creates a listening socket, for when none was passed by the service manager. */
 int varlink_listen_at(const char *path, mode_t mode);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Between qosd and qosd-actions: datagrams of "EVENT UNIT", with an event of xqos_event_to_string(); or
- * "log UNIT" and fields for the journal, each on a line of its own. */
+/* Protocol between qosd and qosd-actions: datagrams "EVENT UNIT", with an event of xqos_event_to_string();
+ * or "log UNIT", followed by fields for the journal, one per line. */
 
 #include "unit-name.h"
 
-/* See qosd-actions.socket: only qosd and root may send. */
+/* See qosd-actions.socket. Only qosd and root may send. */
 #define ACTIONS_SOCKET "/run/qosd/actions"
 
-/* The word before the unit of an entry for the journal. */
+/* First word of an entry for the journal. */
 #define ACTIONS_LOG "log"
 
-/* A name, a rule with its metric, a message of these, and numbers: some 2 KiB. */
+/* Limit of a datagram. Name, rule and metric, a message of these, and numbers take some 2 KiB. */
 #define ACTIONS_MESSAGE_MAX 4096U
 
-/* Fields of an entry. */
+/* Limit of the fields of an entry. */
 #define ACTIONS_FIELDS_MAX 16U

@@ -6,8 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A set contains numbers below this: as many as there are slots for units, and more than there are
- * programs. */
+/* Sets contain numbers below this: slots of units, and programs. */
 #define BITMAP_CAPACITY 256U
 
 typedef struct Bitmap {
@@ -26,7 +25,7 @@ static inline bool bitmap_contains(const Bitmap *b, unsigned n) {
         return b->words[n / 64] >> n % 64 & 1;
 }
 
-/* The least number in the set from n on; BITMAP_CAPACITY: none. */
+/* Smallest number in the set that is not less than n; BITMAP_CAPACITY: none. */
 static inline unsigned bitmap_next(const Bitmap *b, unsigned n) {
         for (; n < BITMAP_CAPACITY; n = (n / 64 + 1) * 64) {
                 uint64_t bits = b->words[n / 64] >> n % 64;

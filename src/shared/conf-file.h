@@ -7,16 +7,17 @@
 
 #include "util.h"
 
-/* With its directory. */
+/* Limit of the length of a path, including NUL. */
 #define CONF_PATH_MAX 512U
 
 typedef struct ConfSetting {
         const char *name;
-        /* Parses a value that is not empty. Returns NULL on success, or what was expected. */
+        /* Parses a non-empty value. Returns NULL, or on failure a text of what was expected. */
         const char* (*set)(void *data, const char *value);
-        size_t offset, size;            /* of the field in the data; an empty value means the default */
-        size_t path_offset;             /* of a string of CONF_PATH_MAX in the data for the path of the file
-                                         * that has the setting; 0: none */
+        size_t offset, size;            /* of the field in the data; an empty value resets it to the
+                                         * default */
+        size_t path_offset;             /* of a char[CONF_PATH_MAX] in the data, for the path of the file
+                                         * with the setting; 0: none */
 } ConfSetting;
 
 #define CONF_SETTING(name, set, type, field)    \
@@ -30,6 +31,6 @@ typedef struct ConfFormat {
         const void *defaults;           /* same type as the data */
 } ConfFormat;
 
-/* Parses all files into data, which has the defaults. Invalid lines are logged (file, line, reason) and
- * ignored. root: directory prefix for tests, normally "". Fails with -ENOMEM only. */
+/* Parses all files into data, which has to be initialized with the defaults. Invalid lines are logged (file,
+ * line, reason) and ignored. root: directory prefix for tests, normally "". Fails with -ENOMEM only. */
 int conf_file_load(const char *root, const ConfFormat *format, void *data);

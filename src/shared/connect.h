@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Connecting to a Unix socket whose listen queue others may keep full. */
+/* Connects to a Unix socket whose backlog other users may keep full. */
 
 #include "util.h"
 
-/* Waits up to the timeout for a place in the queue; 0: does not wait. Returns a descriptor, or -errno;
- * -EAGAIN: the queue is full. */
+/* Waits up to the timeout for space in the backlog; 0: does not wait. Returns a descriptor. -EAGAIN: the
+ * backlog is full. */
 int unix_connect(const char *path, uint64_t timeout_usec);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Symbols of ELF files. The files are not trusted: any user may have written them. */
+/* Symbols of ELF files. Files are not trusted, as any user may have written them. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -11,7 +11,7 @@ typedef struct Symbols Symbols;
 /* Reads the exported symbols of a shared library. fd remains owned by the caller. -ENOEXEC: not a shared
  * library of the native architecture. */
 int symbols_new(int fd, Symbols **ret);
-/* As above, including symbols that are not exported, of a program or a library. */
+/* As symbols_new(), including symbols that are not exported, of a program or a library. */
 int symbols_new_all(int fd, Symbols **ret);
 Symbols* symbols_free(Symbols *s);
 
@@ -28,6 +28,6 @@ int symbols_find_object(const Symbols *s, uint64_t start, uint64_t address, cons
  * begins with endbr64 and a push is therefore probed at the push, where no argument has been modified. */
 uint64_t symbols_find(const Symbols *s, const char *name);
 
-/* As above, for the one function, exported or not, that is called by both a and b and can be probed with a
- * single trap. 0: none, several, or not implemented for this architecture. */
+/* As symbols_find(), for the only function, exported or not, that is called by both a and b, and can be
+ * probed with a single trap. 0: none, several, or not implemented for this architecture. */
 uint64_t symbols_find_callee(const Symbols *s, const char *a, const char *b);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Errors of the public interfaces. A code is the varlink error "org.qosd.QoS.NoSuchUnit", the D-Bus error
- * "org.qosd1.Error.NoSuchUnit", and has a message. */
+/* Errors of the public interfaces. Each code is a varlink error, such as "org.qosd.QoS.NoSuchUnit", and a
+ * D-Bus error, such as "org.qosd1.Error.NoSuchUnit". */
 
 #include "util.h"
 

@@ -7,11 +7,11 @@
 #include "error.h"
 #include "util.h"
 
-/* Per unit, over all holds. Usual are one or two endpoints for metrics and health checks. QOS_EXCLUDES
- * (bpf/abi/unit-map.h) is sized for this many for each of 256 units. */
+/* Limit per unit, over all holds. One or two are usual, for metrics and health checks. QOS_EXCLUDES
+ * (bpf/abi/unit-map.h) is this many for each of 256 units. */
 #define EXCLUDES_MAX 16U
 
-/* Paths of health checks and metrics are short; each hold has a copy. */
+/* Limit of the length, as each hold has a copy. Paths of health checks and metrics are short. */
 #define EXCLUDE_STRING_MAX 136U
 
 typedef struct Exclude {
@@ -30,6 +30,5 @@ typedef struct ExcludeList {
 int exclude_list_add(ExcludeList *l, const char *s);
 int exclude_list_merge(ExcludeList *l, const ExcludeList *other);
 
-/* Parses the exclusions passed by a client; the error names the invalid one. words: NULL is an empty
- * list. */
+/* Parses exclusions passed by a client. The error names the invalid one. words: NULL: empty list. */
 int exclude_list_parse(char **words, ExcludeList *ret, QosError *e);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Parsers of values in qosd.conf and thresholds. Pure. */
+/* Parsers of values, and text functions. Pure. */
 
 #include "util.h"
 
-/* "10s", "1min 30s", "1.5ms"; without unit in seconds, as in systemd. -EINVAL; -ERANGE: not representable to
- * the nanosecond. */
+/* Parses "10s", "1min 30s", "1.5ms"; without unit in seconds, as in systemd. -EINVAL; -ERANGE: not
+ * representable to the nanosecond. */
 int parse_time(const char *s, uint64_t *ret_nsec);
 
-/* An unsigned decimal number such as "0.5" or "20". Unlike strtod(), does not accept exponents, hexadecimal
- * numbers, infinity and NaN. */
+/* Parses an unsigned decimal number such as "0.5" or "20". Unlike strtod(), does not accept exponents,
+ * hexadecimal numbers, infinity and NaN. */
 int parse_decimal(const char *s, const char **ret_end, double *ret);
 
 /* Whether the text is UTF-8 without control characters other than tabs, as required by D-Bus, varlink and
@@ -21,10 +21,10 @@ bool text_is_valid(const char *s, size_t n);
  * within a character. */
 void utf8_sanitize(char *s);
 
-/* How many letters to insert, remove, replace or swap with the next one make one of the other; SIZE_MAX: b
- * is longer than TEXT_DISTANCE_MAX. */
+/* Damerau-Levenshtein distance: number of letters to insert, remove, replace or swap with the next one;
+ * SIZE_MAX: b is longer than TEXT_DISTANCE_MAX. */
 #define TEXT_DISTANCE_MAX 128U
 size_t text_distance(const char *a, const char *b);
 
-/* The largest distance of a name that was probably meant: up to two letters, and no more than a third. */
+/* Maximum distance of the intended name from a mistyped one: two letters, but no more than a third. */
 size_t text_distance_of_typo(const char *name);

@@ -17,8 +17,8 @@ typedef enum ProbeMask {
         _PROBE_ALL     = (1 << 6) - 1,
 } ProbeMask;
 
-/* These probes have a cost for all processes: on calls of a library shared with the unit, on page faults,
- * and on calls on files. */
+/* Probes with overhead for all processes: on calls of a library shared with the unit, on page faults, and on
+ * calls on files. */
 #define PROBES_MACHINE_WIDE (PROBE_TLS | PROBE_MEMORY | PROBE_STORAGE)
 
 /* Lists for error messages, in files and for clients */
@@ -30,5 +30,5 @@ ProbeMask probe_mask_from_name(const char *s);
 /* Name of the i-th probe, in the order of bits; NULL after the last. */
 const char* probe_mask_name(unsigned i);
 
-/* Parses the probes passed by a client; the error names an unknown one. words: NULL is an empty list. */
+/* Parses probes passed by a client. The error names an unknown one. words: NULL: empty list. */
 int probe_mask_parse(char **words, ProbeMask *ret, QosError *e);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Unit files on disk. The effective configuration is known to the service manager only. */
+/* Reads unit files. Only the service manager knows the effective configuration. */
 
 #include "util.h"
 
@@ -17,14 +17,14 @@ int unit_file_read(int at, const char *path, char **ret, size_t *ret_size);
 typedef int (*unit_file_line_t)(const char *section, char *line, unsigned number, void *userdata);
 int unit_file_foreach_line(const char *text, size_t size, unit_file_line_t f, void *userdata);
 
-/* The service manager accepts 1 MiB; the settings of qosd are much shorter. */
+/* Limit of the length of a line. The service manager accepts 1 MiB; settings of qosd are much shorter. */
 #define UNIT_FILE_LINE_MAX 4094U
 
-/* Splits "Name = value". Returns the value, or NULL without one; line becomes the name. */
+/* Splits "Name = value". Returns the value; NULL: no "=". *line: the name. */
 char* unit_file_split(char **line);
 
 /* The section read by qosd. */
 #define UNIT_FILE_SECTION "[X-QoS]"
 
-/* Whether the file may have the section: a cheap check without false negatives. */
+/* Whether the file may have the section: a fast check without false negatives. */
 bool text_has_xqos_section(const char *text, size_t size);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Idioms of systemd that libsystemd does not export. Everything in here has at least two users. */
+/* Idioms of systemd that libsystemd does not export. */
 
 #include <assert.h>
 #include <errno.h>
@@ -150,8 +150,8 @@ static inline bool isempty(const char *s) {
         return !s || !*s;
 }
 
-/* Bytes of foreign input repeated in error messages. Truncated at a UTF-8 character, as the buses reject
- * invalid strings. */
+/* Limit of input that is repeated in error messages, in bytes. Truncated at a UTF-8 character, as the buses
+ * reject invalid strings. */
 #define EXCERPT_MAX 100
 
 static inline const char* excerpt(const char *s, char buffer[static EXCERPT_MAX + 1]) {
