@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What a scraper takes, from the headers of its request (RFC 9110, 12.5). */
+/* Content negotiation by the headers of a request (RFC 9110, 12.5). */
 
 #include "exposition.h"
 
-/* The format with the highest quality of an Accept header, the more specific one if two are equal. The text
- * format of Prometheus without a header (NULL), and where nothing that is offered is acceptable, as client
- * libraries of Prometheus do. */
+/* Returns the format with the highest quality in an Accept header, or the one with the more specific entry
+ * if the qualities are equal. Without a header (NULL), or if no format is acceptable, it is the text format
+ * of Prometheus, as with the client libraries of Prometheus. */
 Exposition negotiate_format(const char *accept);
 
-/* Whether an Accept-Encoding header (NULL: none) takes gzip. */
+/* Whether an Accept-Encoding header (NULL: none) accepts gzip. */
 bool negotiate_gzip(const char *accept_encoding);

@@ -3,10 +3,10 @@
 
 #include "util.h"
 
-/* The service manager gets up to ten calls per second for each. */
+/* Limit of batch units. The service manager gets up to ten calls per second for each. */
 #define BATCH_MAX 256U
 
-/* Longest target, an hour: for longer ones control in tenths of seconds is pointless. */
+/* Limit of the target. Control in tenths of seconds is not useful for longer ones. */
 #define TARGET_MAX_NSEC (3600 * NSEC_PER_SEC)
 
 typedef enum Means {
@@ -14,7 +14,7 @@ typedef enum Means {
         MEANS_QUOTA,            /* requires the cpu controller */
 } Means;
 
-/* Command line. Strings point into argv. */
+/* Parsed command line. Strings point into argv. */
 typedef struct Arguments {
         const char *unit;
         uint64_t target;        /* ns */
@@ -28,6 +28,6 @@ typedef struct Arguments {
 /* Returns -EINVAL for invalid arguments, after a message on standard error. Reorders argv. */
 int arguments_parse(int argc, char **argv, Arguments *ret);
 
-/* Whether a unit (by its id, not an alias) may be throttled in favour of the other one. Prints the reason if
- * not. */
+/* Whether a unit may be throttled in favour of the other one. name: canonical name, not an alias. Prints the
+ * reason if not. */
 bool may_be_held_back(const char *name, const char *unit);

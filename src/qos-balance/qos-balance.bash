@@ -1,12 +1,12 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Completion for qos-balance: options and methods are those of its help
+# Completion for qos-balance. Options and their values are parsed from its help
 
 _qos_balance() {
         local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} words='' usage
         local before=${COMP_WORDS[COMP_CWORD - 2]:-}
 
-        # "=" is a word of its own to bash
+        # Bash has split words at "="
         if [[ $cur == = ]]; then
                 cur='' prev=${prev}=
         elif [[ $prev == = ]]; then
@@ -33,10 +33,10 @@ _qos_balance() {
                 words=$(systemctl list-units --type=service,scope --no-legend --no-pager --plain --full 2>/dev/null |
                         { while read -r name _; do printf '%s\n' "$name"; done; })
 
-        # Not expanded by us, so that the backslashes in escaped unit names stay
+        # In single quotes, so that compgen expands it, and backslashes in escaped unit names are preserved
         mapfile -t COMPREPLY < <(compgen -W '$words' -- "$cur")
         if [[ ${COMPREPLY[0]:-} == -*= ]]; then
-                # Its value comes next
+                # An option that needs a value
                 compopt -o nospace
         elif [[ $cur != -* ]]; then
                 compopt -o filenames

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Completion for qos-balance: options and methods are those of its help
+# Completion for qos-balance. Options and their values are parsed from its help
 
 function __qos_balance_units
     systemctl list-units --type=service,scope --no-legend --no-pager --plain --full 2>/dev/null | string replace -r ' .*' ''

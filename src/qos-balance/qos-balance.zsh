@@ -1,6 +1,6 @@
 #compdef qos-balance
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Completion for qos-balance: options and methods are those of its help
+# Completion for qos-balance. Options and their values are parsed from its help
 
 __qos_balance_units() {
         local -a units
@@ -15,7 +15,7 @@ _qos_balance() {
 
         for line in ${(f)"$(qos-balance --help 2>/dev/null)"}; do
                 [[ $line =~ '^  (-.) (--[a-z-]+)(=?)([^ ]*) +(.*)$' ]] || continue
-                # Brackets end a description, and colons a part of what follows it
+                # Brackets and colons are delimiters of _arguments
                 text=${${match[5]//[\[\]]/}//:/\\:}
                 case $match[4] in
                         ('')

@@ -4,7 +4,7 @@
 #include "client.h"
 #include "unit-names.h"
 
-/* Adds the units of this host that listen on TCP and are not attached, after it has shown them with the
- * memory that they take, and the user has agreed: on the terminal, or by --yes. Returns an exit status, or a
+/* Adds the units of this host that listen on TCP and are not attached. Shows them with the memory that
+ * attaching them needs, and prompts for confirmation unless --yes is given. Returns an exit status, or a
  * negative errno that is logged. */
 int attach_find_listening(Client *c, Names *ret);

@@ -25,12 +25,13 @@ static inline void client_freep(Client **c) {
 }
 #define _cleanup_client_ _cleanup_(client_freep)
 
-/* Calls a method synchronously. Returns 0 with replies, 1 with an error reply in ret, or a negative errno if
- * the call failed. The second one is for methods with any number of replies; an empty list is not an
- * error. */
+/* Calls a method synchronously, with the parameters that a function of sd-json has returned along with r.
+ * Consumes the parameters. Returns 0 with replies in ret, 1 with an error reply in ret, or a negative errno
+ * if the call failed. client_call_more() is for methods with any number of replies, including none (the
+ * error NoEntries). */
 int client_call(Client *c, const char *method, int r, sd_json_variant *parameters, Replies *ret);
 int client_call_more(Client *c, const char *method, int r, sd_json_variant *parameters, Replies *ret);
-/* With arguments as SD_JSON_BUILD_PAIR_…() */
+/* The same with parameters as SD_JSON_BUILD_PAIR_…() */
 #define client_callbo(c, method, ret, ...)                                                              \
         ({                                                                                              \
                 sd_json_variant *_v = NULL;                                                             \
@@ -44,24 +45,27 @@ int client_call_more(Client *c, const char *method, int r, sd_json_variant *para
                 client_call_more((c), (method), _r, _v, (ret));                                         \
         })
 
-/* draw() is called while a call waits for a reply, unless an agent of polkit may prompt. get_timeout(): time
- * until then, usec; UINT64_MAX: not at all. */
+/* Sets functions for the time in which a call waits for a reply: draw() is called after each timeout (us;
+ * UINT64_MAX: never), except while a polkit agent runs. */
 void client_set_wait_handler(uint64_t (*get_timeout)(void), void (*draw)(void));
 
-/* Default and minimum of MinimumSamples=. */
+/* Default and lower limit of MinimumSamples=. */
 #define SAMPLES_MIN 5U
 
-/* MinimumSamples=: required number of samples on either side of a quantile. Queried once. */
+/* Returns MinimumSamples= of qosd, the required number of samples on either side of a quantile. It is
+ * queried once for each connection. */
 uint64_t client_get_minimum_samples(Client *c);
 
-/* Error message of a failed call (r and ret as above), without full stop. */
+/* Returns the message of a failed call (r and error as of client_call()). The caller frees it; NULL: out of
+ * memory. */
 char* client_error_message(int r, const char *error, sd_json_variant *parameters);
-/* Logs "Failed to <what>: <reason>." and returns the exit status. */
+/* Logs "Failed to <format>: <reason>." and returns an exit status. */
 int client_fail(int r, const Replies *replies, const char *format, ...) _printf_(3, 4);
 
-/* In a child: it dies with this program, and does not inherit blocked signals. */
+/* To be called in a child after fork(): it is killed when this program ends, and no signals are blocked. */
 void child_prepare(void);
 
-/* Starts a polkit agent on this terminal, until the program exits. */
+/* Starts a polkit agent on this terminal, if it is needed. polkit_agent_close() or the end of the program
+ * ends it. */
 void polkit_agent_open(void);
 void polkit_agent_close(void);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* How the tables of verbs and of options are written. */
+/* Verbs and options of the command line. */
 
 #include "util.h"
 
@@ -12,18 +12,18 @@ typedef enum VerbGroup {
         _GROUP_MAX,
 } VerbGroup;
 
-/* What shells offer for arguments of a verb. */
+/* Candidates for the completion of arguments. */
 typedef enum Candidates {
         CANDIDATES_NONE,
         CANDIDATES_ATTACHED,            /* attached units */
         CANDIDATES_UNITS,               /* units of this host that may serve requests */
-        CANDIDATES_UNITS_FILES,         /* these, or files */
+        CANDIDATES_UNITS_FILES,         /* units of this host, or files */
         CANDIDATES_METRICS,
-        CANDIDATES_DISTRIBUTIONS,       /* metrics with a histogram */
-        CANDIDATES_RECORDED,            /* those with a histogram in the history */
+        CANDIDATES_DISTRIBUTIONS,       /* metrics that are distributions */
+        CANDIDATES_RECORDED,            /* distributions with buckets in the history */
         CANDIDATES_THRESHOLDS,          /* of the unit that is the first argument */
         CANDIDATES_VERBS,
-        CANDIDATES_COMMAND,             /* a program and its arguments */
+        CANDIDATES_COMMAND,             /* command line of a program */
 } Candidates;
 
 typedef struct Verb {
@@ -31,13 +31,14 @@ typedef struct Verb {
         const char *arguments, *description;    /* for the help */
         VerbGroup group;
         int min_arguments, max_arguments;       /* -1: any number */
-        Candidates first, others;               /* for the first argument, and for those behind it */
+        Candidates first, others;               /* of the first argument, and of the further ones */
         unsigned takes;
         int (*run)(int argc, char **argv);
-        int (*run_hosts)(int argc, char **argv);        /* on several hosts; NULL: not supported */
+        int (*run_hosts)(int argc, char **argv);        /* with several hosts in --host=; NULL: not
+                                                         * supported */
 } Verb;
 
-/* Options that only some verbs accept; options always accepted together are one. */
+/* Options that only some verbs accept. Options that verbs accept together have one value. */
 enum {
         OPTION_ALL,
         OPTION_PROBES,
@@ -64,10 +65,10 @@ enum {
 typedef struct Option {
         const char *usage;                      /* "-a --all", "   --for=SPAN", "-P METRIC" */
         int option;                             /* -1: of all verbs */
-        const char *text;                       /* explanation; lines */
-        const char *values;                     /* all values or examples, separated by blanks; ":files",
-                                                 * ":hosts", ":metrics": any of these; NULL: none */
-        bool *set, *clear;                      /* flags; NULL: none */
+        const char *text;                       /* explanation, may have several lines */
+        const char *values;                     /* values for completion, separated by blanks; or ":files",
+                                                 * ":hosts" or ":metrics"; NULL: none */
+        bool *set, *clear;                      /* flags to set and to clear; NULL: none */
         int (*parse)(const char *value);        /* logs errors; NULL: has no value */
 } Option;
 
@@ -78,13 +79,13 @@ static inline bool verb_takes(const Verb *v, const Option *o) {
         return o->option >= 0 && (v->takes & (1U << o->option));
 }
 
-/* With "--"; NULL: has none. */
+/* Returns the long name with "--", which is not terminated; NULL: none. */
 const char* option_long(const Option *o, size_t *ret_length);
 bool option_has_value(const Option *o);
 
-/* Up to the first argument that is none, or --help or --version. Errors are logged; -EINVAL: of the command
- * line. */
+/* Parses options up to the first argument, or to --help or --version. Errors are logged; -EINVAL: the
+ * command line is invalid. */
 int options_parse(int argc, char **argv);
 
-/* Whether the verb accepts all options that were given; logs the first one that it does not. */
+/* Returns whether the verb accepts all options that were given. Logs the first one that it does not. */
 bool options_check(const Verb *v);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* How families of samples are written in each format. */
+/* Interface of the writers of each format. */
 
 #include "exposition.h"
 #include "sparse-histogram.h"
@@ -14,10 +14,10 @@ typedef enum FamilyType {
         _FAMILY_TYPE_MAX,
 } FamilyType;
 
-/* All samples of one name, which have to stand together. */
+/* Samples of one name, which have to be contiguous. */
 typedef struct Family {
         const char *name;       /* without "_total" and "_info" */
-        const char *unit;       /* its last word: "seconds", "bytes", or NULL */
+        const char *unit;       /* last word of the name: "seconds", "bytes", or NULL */
         const char *help;
         FamilyType type;
 } Family;
@@ -31,10 +31,10 @@ typedef struct Label {
 typedef struct Sample {
         Label labels[LABELS_MAX];
         size_t n_labels;
-        uint64_t created;       /* CLOCK_REALTIME, ns; 0: not known */
+        uint64_t created;       /* CLOCK_REALTIME ns of the start of the counter; 0: unknown */
         enum {
                 SAMPLE_INTEGER,
-                SAMPLE_NSEC,    /* an integer, to be written in seconds */
+                SAMPLE_NSEC,    /* n is in nanoseconds, to be written in seconds */
                 SAMPLE_REAL,
                 SAMPLE_HISTOGRAM,
         } kind;
@@ -51,20 +51,20 @@ typedef struct Output {
         FILE *file;
         Exposition format;
         const Writer *writer;
-        const Family *family;   /* that has been begun; NULL: none */
-        void *state;            /* of the writer, for the family */
+        const Family *family;   /* current family; NULL: none */
+        void *state;            /* state of the writer */
 } Output;
 
-/* Each returns a negative errno; errors of writing are those of the stream. */
+/* All functions return a negative errno on error. Errors of writing are those of the stream. */
 struct Writer {
         int (*begin)(Output *o);
         int (*add)(Output *o, const Sample *sample);
         int (*end)(Output *o);
-        void (*abort)(Output *o);       /* instead of end(), after an error; may be NULL */
+        void (*abort)(Output *o);       /* called instead of end() after an error; may be NULL */
 };
 
-/* Passes the samples of the units to a writer, as far as they are within the limit of series; state is that
- * of its Output. Returns how many series the other units have. */
+/* Passes the samples of the units within the limit of series to a writer. state: state of its Output.
+ * ret_dropped: number of series beyond the limit. */
 int exposition_visit(const Writer *writer, void *state, const ExpositionOptions *options,
                      const Replies *catalogue, const Replies *exports, uint64_t *ret_dropped);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What units have counted, in the formats of Prometheus. */
+/* Metrics of units in the formats of Prometheus. */
 
 #include <stdio.h>
 
@@ -9,48 +9,49 @@
 
 typedef enum Exposition {
         EXPOSITION_OPENMETRICS,         /* OpenMetrics 1.0 */
-        EXPOSITION_OPENMETRICS2,        /* OpenMetrics 2.0, as drafted: with native histograms */
+        EXPOSITION_OPENMETRICS2,        /* draft of OpenMetrics 2.0, with native histograms */
         EXPOSITION_PROMETHEUS,          /* Prometheus text 0.0.4 */
-        EXPOSITION_PROTOBUF, /* Prometheus' messages, each behind its length, with native histograms */
+        EXPOSITION_PROTOBUF, /* Prometheus' protobuf messages, with native histograms */
         _EXPOSITION_MAX,
 } Exposition;
 
-/* Mimir and Grafana Cloud make a native histogram of more buckets coarser, as OpenTelemetry does. */
+/* Default limit of Mimir, Grafana Cloud and OpenTelemetry, which reduce the resolution of larger
+ * histograms. */
 #define EXPOSITION_BUCKETS_DEFAULT 160U
-/* With one bucket for each power of two there are 29. */
+/* Number of buckets of schema 0, with one bucket for each power of two. */
 #define EXPOSITION_BUCKETS_MIN 29U
 #define EXPOSITION_BUCKETS_MAX 10000U
 
-/* Of 350 units with the essential metrics. */
+/* Sufficient for 350 units with the essential metrics. */
 #define EXPOSITION_SERIES_DEFAULT 10000U
 #define EXPOSITION_SERIES_MAX 10000000U
 
-/* What is written of the units. */
+/* Metrics to write. */
 typedef enum ExpositionScope {
-        EXPOSITION_REQUESTS,            /* essential metrics, of the probe requests */
+        EXPOSITION_REQUESTS,            /* essential metrics of the probe "requests" */
         EXPOSITION_PROBES,              /* metrics of all probes */
-        EXPOSITION_EVERYTHING,          /* and those of each endpoint and device, which Export() has with
-                                         * "tables" */
+        EXPOSITION_EVERYTHING,          /* also those of endpoints, devices and file systems; requires
+                                         * "tables" of Export() */
         _EXPOSITION_SCOPE_MAX,
 } ExpositionScope;
 
 typedef struct ExpositionOptions {
         Exposition format;
         ExpositionScope scope;
-        unsigned buckets_max; /* of a native histogram, at least EXPOSITION_BUCKETS_MIN; 0: no limit */
-        unsigned series_max;            /* of all units: first endpoints and devices of units that do not fit
-                                         * are left out, then whole units, and how many series are missing is
-                                         * written; 0: no limit */
+        unsigned buckets_max; /* limit for native histograms, at least EXPOSITION_BUCKETS_MIN; 0: no limit */
+        unsigned series_max;            /* limit for all units together; 0: no limit. Beyond it, endpoints
+                                         * and devices are dropped first, then whole units. The number of
+                                         * dropped series is written */
 } ExpositionOptions;
 
-/* Whether this build writes the format. */
+/* Returns whether this build supports the format. */
 bool exposition_is_supported(Exposition format);
 
-/* The scopes' names, for messages. */
+/* Names of scopes, for messages. */
 #define EXPOSITION_SCOPES "requests, probes or everything"
 
 int exposition_parse_scope(const char *s, ExpositionScope *ret);
-/* Parse limits: 0, or a number within these bounds. Return -EINVAL. */
+/* Parse a limit: 0, or a number within the bounds above. Return -EINVAL. */
 int exposition_parse_buckets(const char *s, unsigned *ret);
 int exposition_parse_series(const char *s, unsigned *ret);
 
@@ -63,5 +64,5 @@ int exposition_write(FILE *file, const ExpositionOptions *options, const Replies
 int exposition_write_gauge(FILE *file, Exposition format, const char *name, const char *unit,
                            const char *help, uint64_t n);
 
-/* Writes what a format has at its end. */
+/* Writes the end marker of the format, if it has one. */
 void exposition_end(FILE *file, Exposition format);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Formatting and parsing of values. Pure: depends on the locale of the caller only. */
+/* Formatting and parsing of values. The functions depend on their arguments and on the locale only. */
 
 #include "util.h"
 
@@ -32,7 +32,7 @@ char* format_time(char buf[static FORMAT_MAX], uint64_t nsec, uint64_t now);
 
 /* Time spans of systemd ("10min", "1h 30min", "500ms"; a plain number is in seconds), in nanoseconds. */
 int parse_span(const char *s, uint64_t *ret_nsec);
-/* As above and not 0, or "total" for 0. */
+/* A time span other than 0, or "total" for 0. */
 int parse_window(const char *s, uint64_t *ret_nsec);
 
 /* A time in the past as CLOCK_REALTIME: relative ("10min", "2h ago", "-90s"), "today", "yesterday", "now",

@@ -8,16 +8,17 @@
 #include "util.h"
 
 typedef struct Heatmap {
-        size_t slots;           /* from the first to the last step; 0: the clock was set meanwhile */
-        size_t per_column;      /* steps in a column; 1 if step_columns is not */
-        size_t step_columns;    /* columns of the screen for a step; 1 if per_column is not */
-        size_t columns;         /* without repetitions for step_columns */
+        size_t slots;           /* steps from the first to the last one; 0: drawn without gaps, as the clock
+                                 * was set */
+        size_t per_column;      /* steps per column; 1 if step_columns > 1 */
+        size_t step_columns;    /* columns of the screen per step; 1 if per_column > 1 */
+        size_t columns;         /* not multiplied by step_columns */
         int schema;
-        long first;             /* bucket of the first row */
+        long first;             /* index of the bucket of the first row */
         size_t rows;
         uint64_t begin, step;   /* ns */
-        uint64_t *cells;        /* numbers of samples, row by row */
-        bool *observed;         /* by column */
+        uint64_t *cells;        /* numbers of samples, in row-major order */
+        bool *observed;         /* by column: whether it has a step */
 } Heatmap;
 
 /* Reads the buckets of a metric from steps of the history, of which there is at least one. width: largest

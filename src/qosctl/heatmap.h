@@ -7,6 +7,7 @@
 
 #include "terminal.h"
 
-/* reply: of History, with buckets of the metric. plain: ASCII only. now: CLOCK_REALTIME, ns. */
+/* Prints a reply to History(), which has buckets of the metric. plain: ASCII only. now: CLOCK_REALTIME ns.
+ * Returns -EBADMSG or -ENOMEM. */
 int heatmap_print(const Style *style, bool plain, sd_json_variant *reply, const char *metric, uint64_t now,
                   bool legend);

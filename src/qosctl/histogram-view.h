@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Distribution as a histogram. */
+/* Distributions as histograms. */
 
 #include <systemd/sd-json.h>
 
@@ -12,8 +12,8 @@ typedef struct HistogramRow {
         uint64_t count;
 } HistogramRow;
 
-/* Merges the buckets of a Histogram reply into at most rows_max (at least 3) contiguous rows of equal ratio.
- * No rows if there are no samples. */
+/* Merges the buckets of a reply to Histogram() into at most rows_max (at least 3) contiguous rows with the
+ * same ratio of their bounds. Returns no rows if there are no samples. */
 int histogram_merge(sd_json_variant *reply, size_t rows_max, HistogramRow **ret, size_t *ret_n);
 
 /* Prints bars with shares; unless minimum_samples is 0, also counts, and the quantiles with at least that
@@ -21,14 +21,13 @@ int histogram_merge(sd_json_variant *reply, size_t rows_max, HistogramRow **ret,
 int histogram_print(FILE *f, const Style *style, sd_json_variant *reply, size_t rows_max,
                     uint64_t minimum_samples, unsigned indent);
 
-/* Number of buckets per power of two as an exponent of two, in native histograms; 64 bits are four buckets
- * of the coarsest. */
+/* Schema of native histograms: logarithm to base 2 of the number of buckets per power of two. */
 #define HISTOGRAM_SCHEMA_MIN (-4)
 #define HISTOGRAM_SCHEMA_MAX 8
 
-/* Index of the bucket with this upper bound in ns. */
+/* Returns the index of the bucket with this upper bound in ns. */
 long bucket_index(uint64_t upper, int schema);
-/* Upper bound 2^(index / 2^schema) s of a bucket in ns, rounded down, at most INT64_MAX. */
+/* Returns the upper bound of a bucket, 2^(index / 2^schema) s, in ns, rounded down, at most INT64_MAX. */
 uint64_t bucket_upper(long index, int schema);
-/* Index of the bucket that contains this one in a coarser schema. */
+/* Returns the index of the bucket that contains this one in a schema that is coarser by steps. */
 long bucket_coarser_index(long index, int steps);

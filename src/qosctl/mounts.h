@@ -5,8 +5,9 @@
 
 #include "table.h"
 
-/* Table of storage.mounts of a snapshot, over that many ns. */
+/* Prints the table of storage.mounts of a snapshot. covered: time that the counters are of, in ns. Returns a
+ * negative errno, which is logged. */
 int mounts_print(sd_json_variant *mounts, uint64_t covered);
 
-/* Adds a cell with the state that has the largest of these shares; NULL: they are not known. */
+/* Adds a cell with the state with the largest share. shares: NULL if unknown. */
 void mounts_add_state(Table *t, sd_json_variant *shares);

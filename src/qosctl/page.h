@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The status of a unit as another process of qosctl prints it, to be scrolled on the screen. */
+/* The output of "qosctl status" for a unit, which is read from another process, and can be scrolled. */
 
 #include <systemd/sd-event.h>
 
@@ -9,19 +9,20 @@
 
 typedef struct Page Page;
 
-/* The output is complete, and replaces that of the previous run. */
+/* Called when the output is complete and has replaced the previous one. */
 typedef int (*PageHandler)(void *userdata);
 
 /* NULL: out of memory. */
 Page* page_new(sd_event *event, PageHandler handler, void *userdata);
-/* Also ends a process that runs. */
+/* Kills a running process. Returns NULL. */
 Page* page_free(Page *p);
 
-/* Reads the status, unless it is being read, for this number of columns. */
+/* Starts a process that prints the status with this number of columns, unless one is running. */
 int page_run(Page *p, const char *unit, unsigned columns);
 
-/* Scrolls. lines: number of lines that are shown. Returns false if it is no key for that. */
+/* Scrolls. lines: number of lines on the screen. Returns false if the key does not scroll. */
 bool page_move(Page *p, size_t lines, int key);
 
-/* The output from the first line shown on; NULL: no output yet. */
+/* Returns the output from the first line that is shown on; NULL: no output yet. ret_count: total number of
+ * lines. Valid until the next output. */
 const char* page_get_text(Page *p, size_t lines, size_t *ret_first, size_t *ret_count);

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* A line on the terminal while something takes time: what is under way, how much longer, and the rate of
- * requests so far. It is written to standard error, and erased at the end. */
+/* Progress of operations that take time: a line on standard error with a description, the time left or
+ * passed, and the rate of requests. It is erased at the end, and only shown on terminals. */
 
 #include "client.h"
 
-/* Begins what takes time. duration: ns; 0: not known. interruptible: the first Ctrl+C ends progress_sleep()
- * instead of the program. The format makes the words in front, "Observing nginx.service". */
+/* Begins an operation, of which only one is possible at a time. duration: ns; 0: unknown. interruptible: the
+ * first Ctrl+C ends progress_sleep(), not the program. format: description, "Observing nginx.service". */
 void progress_begin(uint64_t duration, bool interruptible, const char *format, ...) _printf_(3, 4);
-/* Shows the line if a second or more has passed, or the duration is known. At most twice a second. */
+/* Updates the line, at most twice a second. If the duration is unknown, it is shown after a second. */
 void progress_draw(void);
-/* The same with the rate of the unit, which it reads. */
+/* Reads the rate of the unit, and updates the line. */
 void progress_update(Client *c, const char *unit);
-/* How long to wait until the line is drawn again, usec; UINT64_MAX: there is none. */
+/* Returns the time to wait before the next update, in us; UINT64_MAX: no line is shown. */
 uint64_t progress_get_timeout(void);
-/* Erases the line. */
+/* Ends the operation, and erases the line. May be called without one. */
 void progress_end(void);
 
-/* Sleeps until the duration has passed since the beginning, or until Ctrl+C. Returns the time that was
- * observed, ns. unit: the one whose rate is shown. */
+/* Sleeps until the duration has passed since progress_begin(), or until Ctrl+C. Returns the time that has
+ * passed, in ns, at most the duration. unit: unit with the rate to show. */
 uint64_t progress_sleep(Client *c, const char *unit);

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Completion for qosctl, which finds the candidates itself
+# Completion for qosctl. Candidates are printed by 'qosctl --complete'
 
-# Units that may serve requests. These are units of this host also with --host=: a list of another host may take long
+# Units that may serve requests. Units of this host are offered also with --host=, as listing those of another one is slow
 __qosctl_units() {
         systemctl list-units --type=service,scope,socket --no-legend --no-pager --plain --full 2>/dev/null |
                 { while read -r name _; do printf '%s\n' "$name"; done; }
@@ -12,7 +12,7 @@ _qosctl() {
         local word='' value='' prefix='' hosts='' glue='' i
         local -a words=()
 
-        # "=" is a word of its own to bash
+        # Join words that bash has split at "="
         for (( i = 1; i <= COMP_CWORD; i++ )); do
                 if [[ $i -gt 1 && -n $glue || ( ${COMP_WORDS[i]} == = && $word == --* ) ]]; then
                         word+=${COMP_WORDS[i]}
@@ -24,7 +24,7 @@ _qosctl() {
                 glue=''
                 [[ ${COMP_WORDS[i]} == = && $word == --*= ]] && glue=1
         done
-        # Bash replaces the value alone
+        # Bash replaces only the part after "="
         [[ $word == --*=* ]] && prefix=${word%%=*}=
         value=${word#"$prefix"}
 
@@ -37,7 +37,7 @@ _qosctl() {
                                 done < <(__qosctl_units)
                                 ;;
                         :hosts)
-                                # The last one of a list
+                                # Complete the last item of a list
                                 [[ $value == *,* ]] && hosts=${value%,*},
                                 mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -P "$hosts" -A hostname -- "${value##*,}")
                                 ;;
@@ -48,10 +48,10 @@ _qosctl() {
         done < <(qosctl --complete "${words[@]}" 2>/dev/null)
 
         if [[ ${COMPREPLY[0]:-} == -*= ]]; then
-                # Its value comes next
+                # An option that needs a value
                 compopt -o nospace
         elif [[ $word != -* || -n $prefix ]]; then
-                # Backslashes of escaped unit names are quoted
+                # Quote backslashes in escaped unit names
                 compopt -o filenames
         fi
         return 0

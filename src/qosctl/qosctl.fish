@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Completion for qosctl, which finds the candidates itself
+# Completion for qosctl. Candidates are printed by 'qosctl --complete'
 
 function __qosctl_candidates
     set -l before (commandline -opc)
     set -l word (commandline -ct)
-    # Fish replaces the whole word
+    # Fish replaces the whole word, with the option
     set -l prefix (string match -r -- '^--[^=]*=' $word)
     set -l value (string replace -r -- '^--[^=]*=' '' $word)
 

@@ -29,12 +29,13 @@ typedef enum JsonMode {
 extern JsonMode arg_json;
 extern Exposition arg_exposition;
 extern ExpositionScope arg_scope;
-extern unsigned arg_buckets_max;        /* of a native histogram; 0: no limit */
-extern unsigned arg_series_max;         /* of all units; 0: no limit */
+extern unsigned arg_buckets_max;        /* limit for native histograms; 0: no limit */
+extern unsigned arg_series_max;         /* limit for all units together; 0: no limit */
 extern bool arg_help, arg_version;
 extern bool arg_no_pager, arg_legend, arg_ask_password;
 extern bool arg_all, arg_value, arg_batch, arg_now, arg_verbose, arg_listening, arg_yes, arg_user, arg_svg;
-extern const char *arg_host; /* the only host, or the one of this process; NULL: local, or several */
+extern const char *arg_host; /* the only host, or the host that this process queries; NULL: local, or
+                              * several */
 extern char **arg_hosts;                /* NULL: local */
 extern char **arg_probes;               /* NULL: the daemon's default */
 extern char **arg_excludes;             /* NULL: none */
@@ -44,16 +45,16 @@ extern uint64_t arg_since;              /* CLOCK_REALTIME, ns; SINCE_UNSET: the 
 extern uint64_t arg_until;              /* CLOCK_REALTIME, ns; SINCE_UNSET: now */
 extern uint64_t arg_timeout;            /* ns; 0: no limit */
 extern uint64_t arg_for;                /* ns; 0: no limit */
-extern const char *arg_save;            /* files with a baseline, for diagnose; NULL: none */
+extern const char *arg_save;            /* files of baselines; NULL: none */
 extern const char *arg_against;
 extern const char *arg_exec;            /* command of monitor; NULL: none */
 extern uint64_t arg_delay;              /* ns */
 extern uint64_t arg_interval;           /* ns; 0: not given */
 extern uint64_t arg_iterations;         /* 0: no limit */
-/* as written, for error messages; NULL: not given */
+/* As given, for error messages; NULL: not given. */
 extern const char *arg_window_text, *arg_for_text, *arg_interval_text;
 
-/* Verbs get the arguments behind their name, and return an exit status or a negative errno, which is
+/* Verbs get the arguments after their name, and return an exit status, or a negative errno that is
  * logged. */
 int verb_list(int argc, char **argv);
 int verb_list_hosts(int argc, char **argv);
@@ -87,13 +88,14 @@ int verb_is_ok(int argc, char **argv);
 int verb_probes(int argc, char **argv);
 int verb_list_metrics(int argc, char **argv);
 
-/* Combined status of several operations: the common failure, or "failed" if they differ. */
+/* Combines exit statuses or negative errnos of two operations: returns the one of a failure, or
+ * STATUS_FAILED if both have failed in different ways. */
 int status_combine(int a, int b);
 
-/* Prints an object for --json=. */
+/* Prints an object if JSON output is enabled. Returns 0 or a negative errno, which is logged. */
 int json_print(sd_json_variant *v);
 
-/* Starts a pager if standard output is a terminal and paging is not disabled. */
+/* Redirects standard output to a pager if it is a terminal and paging is not disabled. */
 void pager_open(void);
 /* Waits until the pager exits. */
 void pager_close(void);

@@ -1,6 +1,6 @@
 #compdef qosctl
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Completion for qosctl, which finds the candidates itself
+# Completion for qosctl. Candidates are printed by 'qosctl --complete'
 
 _qosctl() {
         local line word=${(Q)PREFIX}
@@ -25,7 +25,7 @@ _qosctl() {
                         (*)
                                 word=${${line%%$'\t'*}//:/\\:}
                                 [[ $line == *$'\t'* ]] && word+=:${line#*$'\t'}
-                                # The value of an option comes next
+                                # An option that needs a value
                                 if [[ ${line%%$'\t'*} == -*= ]]; then
                                         prefixes+=("$word")
                                 else

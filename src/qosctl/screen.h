@@ -5,11 +5,11 @@
 
 #include "util.h"
 
-/* Keys that are no character. */
+/* Keys that are not characters. */
 enum {
         KEY_ESCAPE = '\x1b',
         KEY_BACKSPACE = '\x7f',
-        KEY_NONE = 256,         /* an escape sequence without a meaning here */
+        KEY_NONE = 256,         /* an unknown escape sequence */
         KEY_UP,
         KEY_DOWN,
         KEY_PAGE_UP,
@@ -18,15 +18,15 @@ enum {
         KEY_END,
 };
 
-/* Returns the first key in n > 0 bytes as they were read, a byte or one of the above, and its length. */
+/* Decodes the first key of n > 0 bytes of input. Returns a byte, or one of the above. */
 int screen_decode_key(const char *bytes, size_t n, size_t *ret_length);
 
-/* Whether the terminal supports it. */
+/* Whether standard output is a terminal with cursor addressing. */
 bool screen_is_possible(void);
 
 int screen_enter(void);
 /* Restores the terminal; may be called at any time. */
 void screen_leave(void);
 
-/* Draws as many lines of the text as fit. */
+/* Draws as many lines of the text as fit on the screen. */
 int screen_draw(const char *text);

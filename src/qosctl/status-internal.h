@@ -8,23 +8,25 @@
 #define SERVER "requests.server."
 #define KEY_WIDTH 16
 
-/* Adds to the line that is being composed. Nothing else may print before line_end(). */
+/* Appends to the current line. Nothing else may be printed before line_end(). */
 void line_add(const char *format, ...) _printf_(1, 2);
-/* Prints the line. What is behind a key, or indented as if it were, continues there on a narrow terminal. */
+/* Prints the current line, wrapped to the width of the terminal. Continuations are aligned with the text
+ * after a key, or with an equal indentation. */
 void line_end(void);
-/* Begins a line with the key, aligned; "": a continuation of the last one. */
+/* Begins a line with the aligned key; "": a continuation of the last one. */
 void print_key(const char *key);
-/* A whole line. */
+/* Prints a line with the key. */
 void print_line(const char *key, const char *format, ...) _printf_(2, 3);
 
-/* Whether tables have more columns below their key than behind it, and where they begin. */
+/* Whether tables begin at the left, as the terminal is too narrow for them beside their key, and the
+ * indentation of tables. */
 bool terminal_is_narrow(void);
 unsigned table_indent(void);
 
-/* The line on unparsed connections of a role, by the path of their metrics. */
+/* Prints the line on unparsed connections of a role. path: path of their metrics. */
 void print_unparsed(const Reading *r, const char *path, const char *quality);
 
-/* Paragraphs; nothing if there is nothing to show. */
+/* Print paragraphs, or nothing if there is nothing to show. */
 int reading_print_endpoints(const Reading *r);
 int reading_print_peers(const Reading *r);
 int reading_print_contention(const Reading *r);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* How thresholds are shown. */
+/* Presentation of thresholds. */
 
 #include <systemd/sd-json.h>
 
@@ -10,10 +10,10 @@
 
 Color threshold_color(const char *state);
 
-/* "31.3ms", "-" if there is none, in the unit in which the threshold is written. */
+/* Returns the value as text in the kind of unit that the rule uses, "31.3ms"; "-" if it is absent. */
 #define THRESHOLD_TEXT_MAX 64U
 const char* threshold_value_text(sd_json_variant *threshold, const char *key,
                                  char buf[static THRESHOLD_TEXT_MAX]);
 
-/* unit: NULL for all */
+/* Calls ListThresholds(). unit: NULL for all. Returns the same as client_call_more(). */
 int thresholds_list(Client *c, const char *unit, Replies *ret);

@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Which rows of top are on the screen: those that match the filter, as many as fit, around the selected
- * one. */
+/* Rows of top: filter, selection and scrolling. */
 
 #include "util.h"
 
-/* A part of a unit's name that a person types. */
+/* Maximum length of a filter. */
 #define TOP_FILTER_MAX 64U
 
 typedef struct TopRows {
-        char *selected;                         /* name of the unit; NULL: none */
-        size_t first;                           /* row in the first line */
-        char filter[TOP_FILTER_MAX + 1]; /* part of the name, or a pattern of the whole name; "": all */
-        bool typing;                            /* keys are for the filter */
+        char *selected;                         /* name of the selected unit; NULL: none */
+        size_t first;                           /* index of the row in the first line */
+        char filter[TOP_FILTER_MAX + 1]; /* part of the name, or a glob pattern; "": all */
+        bool typing;                            /* whether keys are appended to the filter */
 } TopRows;
 
 void top_rows_done(TopRows *r);
 
 bool top_rows_match(const TopRows *r, const char *unit);
 
-/* Handles a key while the filter is typed. Returns whether it was one for the filter. */
+/* Handles a key while the filter is typed. Returns whether the key was handled. */
 bool top_rows_type(TopRows *r, int key);
 
-/* Moves the selection to another one of n units. height: number of lines. Returns 0 if it is no key for
- * that. */
+/* Moves the selection within n units. height: number of lines. Returns 1, 0 if the key does not move the
+ * selection, or -ENOMEM. */
 int top_rows_move(TopRows *r, const char *const *units, size_t n, size_t height, int key);
 
-/* Determines the first of n rows for this number of lines. Returns the selected row; SIZE_MAX: none. */
+/* Updates first so that the selected row is visible in height lines. Returns the index of the selected row;
+ * SIZE_MAX: none. */
 size_t top_rows_place(TopRows *r, const char *const *units, size_t n, size_t height);
 
 void top_rows_select_none(TopRows *r);

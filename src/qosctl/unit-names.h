@@ -20,30 +20,31 @@ typedef struct Names {
 void names_done(Names *n);
 #define _cleanup_names_ _cleanup_(names_done)
 
-/* Adds a name unless it is present; logs -ENOMEM. */
+/* Adds a name. Returns 0 if it is in the list already, 1, or -ENOMEM, which is logged. */
 int names_add(Names *n, const char *name);
 
 bool is_glob(const char *s);
 
-/* Expands patterns to attached units; names are resolved by qosd. Returns an exit status: a pattern without
- * match is reported, and counts as "not attached". */
+/* Expands patterns to attached units. Other names are copied, as qosd resolves them. Returns an exit status;
+ * STATUS_NOT_ATTACHED for patterns without matches, which are logged. */
 int names_expand_attached(Client *c, int argc, char **argv, Names *ret);
-/* Expands patterns to units loaded by the local service manager. */
+/* Expands patterns to units that the local service manager has loaded. Returns an exit status. */
 int names_expand_loaded(int argc, char **argv, Names *ret);
-/* Loads a unit by its name, an alias, or the name without suffix. Returns an exit status, and logs.
- * ret_path: of the D-Bus object. */
+/* Loads a unit by its name, an alias, or its name without suffix. Returns an exit status, or a negative
+ * errno; errors are logged. ret_path: path of the D-Bus object. ret_id: canonical name. */
 int unit_load(sd_bus *bus, const char *name, char **ret_path, char **ret_id);
-/* Whether a call failed because the unit is not attached, although it exists as far as the local service
- * manager knows. */
+/* Whether a call has failed because the unit is not attached, although it exists. Units that the local
+ * service manager cannot know count as existing. */
 bool unit_is_detached(int r, const Replies *replies);
-/* Says that units of the type of this one have no processes. Returns an exit status. */
+/* Logs that units of this type have no processes. Returns an exit status. */
 int unit_type_fail(const char *unit);
-/* As client_fail() with "<what> '<unit>'": distinguishes units that are not attached from those that do not
- * exist, so that a typo does not yield a hint to attach it, and says which unit was probably meant. */
+/* As client_fail() with "<what> '<unit>'", but for the error NotAttached distinguishes units that do not
+ * exist, and suggests a similar name for these. */
 int unit_fail(int r, const Replies *replies, const char *what, const char *unit);
 int unit_read_fail(int r, const Replies *replies, const char *unit);
-/* Adds local units that listen on TCP. */
+/* Adds units of this host that listen on TCP. Returns 0 or a negative errno, which is logged. */
 int names_find_listening(Names *ret);
-/* The local unit that listens at an address as qosd writes it ("127.0.0.1:80", "/run/x.sock"). -ENOENT: none
- * is known, -EREMOTE: not an address of this host, -EINVAL: no address. */
+/* Finds the unit of this host that listens at an address in the format of qosd ("127.0.0.1:80",
+ * "/run/x.sock"). The caller frees the name. -ENOENT: no unit is known, -EREMOTE: not an address of this
+ * host, -EINVAL: not an address. */
 int listener_find_unit(const char *address, char **ret);

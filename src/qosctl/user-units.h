@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Units of the calling user's own service manager (--user). qosd knows them by their control groups. */
+/* Units of the service manager of the calling user (--user), which qosd identifies by their control
+ * groups. */
 
 #include "command.h"
-/* Replaces units and patterns among the arguments of a verb by control groups and patterns of these. Without
- * arguments the verb gets a pattern of all that the manager has. Returns an exit status, or a negative errno
- * that is logged. ret: a list of argc or more strings, to be freed with each of them. */
+/* Replaces units and patterns among the arguments of a verb by control groups and patterns of these. If the
+ * verb has no arguments, adds a pattern for all units of the manager. Returns an exit status, or a negative
+ * errno that is logged. ret: NULL-terminated list, to be freed with strv_free(). */
 int user_units_resolve(const Verb *verb, int argc, char **argv, char ***ret);

@@ -3,5 +3,5 @@
 
 #include <systemd/sd-varlink-idl.h>
 
-/* The interface of sources of systemd-report, experimental in systemd 260 to 262. */
+/* Interface of sources of systemd-report, which is experimental in systemd 260 to 262. */
 extern const sd_varlink_interface vl_interface_io_systemd_Metrics;
