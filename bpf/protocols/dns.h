@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* DNS over TCP (RFC 7766): each message has its length in front. A client may send queries without waiting
- * for responses, which come in any order: each has the ID of its query (pipeline_match()).
+/* DNS over TCP (RFC 7766): each message is preceded by its length. A client may send queries without waiting
+ * for responses, which come in any order, with the ID of their query (pipeline_match()).
  *
- * As in datagrams, the fields of the header that are not free show that it is DNS, whatever the port. */
+ * As in datagrams, DNS is recognized by the fields of the header that have a limited range of values,
+ * whatever the port. */
 
 #include "parser.h"
 
-/* Length, ID, flags, number of queries: what is looked at. */
+/* Number of bytes examined: length, ID, flags, number of queries */
 #define DNS_HEAD 8U
-#define DNS_LENGTH_SIZE 2U      /* of the first of them, which some servers read apart */
+#define DNS_LENGTH_SIZE 2U      /* of the length, which some servers read separately */
 
-/* A header; a query has at least a name of one byte, a type and a class, too. */
+/* Minimum length of messages: the header, and in queries a name of one byte, type and class */
 #define DNS_RESPONSE_MIN 12U
 #define DNS_QUERY_MIN 17U
-/* The first query of a connection is no longer: the higher this is, the more other data looks like one. */
+/* Maximum length of the first query of a connection. A higher limit would make other data look like a query
+ * more often. */
 #define DNS_QUERY_MAX 4096U
 
 enum dns_state {
@@ -51,7 +53,7 @@ static inline __attribute__((always_inline)) int dns_detect(__u64 bytes, __u32 l
         return length >= DNS_HEAD && dns_is_message(head, 0) && dns_length(head) <= DNS_QUERY_MAX;
 }
 
-/* A response is none until its header is complete. */
+/* A response has PARSER_UNSOLICITED until its header is complete. */
 PARSER_FUNCTION __u32 dns_step(struct parser *p, const struct window *w, __u32 from, __u32 end,
                                __u32 responses) {
         __u32 n = 1, nothing;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* HPACK (RFC 7541), as far as it shows how a response of HTTP/2 ended: `:status`, `grpc-status`, and whether
- * the content is gRPC's or a stream of events; and of a request its `:path`, where paths are wanted. Names
- * and values of other fields are skipped, coded or not.
+/* HPACK (RFC 7541), reduced to the fields that show how an HTTP/2 response ended: `:status`, `grpc-status`,
+ * and whether the content is gRPC or an event stream; and to the `:path` of requests, if paths are needed.
+ * Names and values of other fields are skipped, Huffman-coded or not.
  *
- * Most fields are sent as references into a table that both sides build up. An entry is found by the number
- * of those added after it, so that neither sizes nor evictions have to be known: the sender of a reference
- * still has the entry. Entries that were added before the attach, or further back than is kept here, are
- * reported as unknown.
+ * Most fields are sent as references into a table that both sides build up. An entry is identified by the
+ * number of entries added after it, so that neither sizes nor evictions have to be known: an entry that is
+ * referenced still exists at the sender. Entries that were added before the attach, or are older than the
+ * ones stored here, are reported as unknown.
  *
  * Pure: compiled for BPF, for the unit tests and for the fuzzers. */
 
@@ -53,10 +53,10 @@ enum hpack_content {
         HPACK_CONTENT_EVENTS,
 };
 
-#define HPACK_GRPC_UNKNOWN 2U   /* UNKNOWN, which gRPC uses for an invalid status, too */
+#define HPACK_GRPC_UNKNOWN 2U   /* UNKNOWN, which gRPC also uses for an invalid status */
 
-/* Number of paths of the dynamic table that are remembered, the newest ones: a gRPC service has a few
- * methods. A request that refers to an older one has no name. */
+/* Number of paths of the dynamic table that are stored, the newest ones: a gRPC service has few methods. A
+ * request that refers to an older one has no name. */
 #define HPACK_PATHS 32U
 /* Paths in the static table: "/", "/index.html" */
 #define HPACK_PATH_ROOT 0xfeU
@@ -73,9 +73,10 @@ struct hpack {
         __u8 name;              /* enum hpack_name of the current field */
         __u8 value;             /* the string is the value */
         __u8 huffman;           /* the string is Huffman-coded */
-        __u8 shift;
+        __u8 shift;             /* of the next bits of a number */
         __u8 next;              /* 17th byte of the string */
-        __u8 lost;              /* 1: the position in the block is unknown, and so is the table */
+        __u8 lost;              /* 1: the position in the block is unknown, and thus the contents of the
+                                 * table */
 
         /* Fields of the current block */
         __u8 status;            /* class of the status; 0: none */
@@ -87,7 +88,7 @@ struct hpack {
                                        * the lower byte, the value in the upper one */
 };
 
-/* The hashes of a path (exclude-key.h). */
+/* Hashes of a path (exclude-key.h). */
 struct hpack_path {
         __u64 directories[NAME_DIRECTORIES];
         __u64 name;
@@ -114,7 +115,7 @@ static inline __attribute__((always_inline)) void hpack_begin(struct hpack *p) {
         p->state = HPACK_FIELD;
 }
 
-/* The field at this index of the tables. */
+/* The field at an index of the tables: enum hpack_name in the lower byte, the value in the upper one. */
 static inline __attribute__((always_inline)) __u32 hpack_entry(const struct hpack *p, __u32 index) {
         __u32 back = index - HPACK_STATIC - 1;
 
@@ -138,8 +139,8 @@ static inline __attribute__((always_inline)) __u32 hpack_entry(const struct hpac
 static const __u8 hpack_letters[128] =
         "012aceiost %-./3456789=A_bdfghlmnpru:BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz&*,;XZ!\"()?'+|#>\0$@[]~^}<`{";
 
-/* Decodes the character at the beginning of these bits, most significant one first. Returns it and its
- * number of bits, which is 0 for codes of more than 15. */
+/* Decodes the character at the beginning of these bits, most significant one first. Returns the character;
+ * ret_length is its number of bits, 0 for codes of more than 15. */
 static inline __attribute__((always_inline)) __u32 hpack_letter(__u32 bits, __u32 *ret_length) {
         __u32 length, first, at;
 
@@ -213,7 +214,7 @@ static inline __attribute__((always_inline)) void hpack_path_letter(struct hpack
         q->path.n_directories++;
 }
 
-/* Parses the next byte of a path. Of a Huffman-coded one, a byte completes at most two characters, as codes
+/* Parses the next byte of a path. A byte of a Huffman-coded path completes at most two characters, as codes
  * have at least five bits. */
 static inline __attribute__((always_inline)) void hpack_path_byte(struct hpack_paths *q, __u32 byte,
                                                                   int huffman) {
@@ -230,7 +231,7 @@ static inline __attribute__((always_inline)) void hpack_path_byte(struct hpack_p
         for (int i = 0; i < 2; i++) {
                 letter = hpack_letter(q->bits << ((32 - q->n_bits) & 31), &length);
                 if (length == 0 && q->n_bits >= 15) {
-                        q->ended = 1; /* no rule has such a character: the path is unknown */
+                        q->ended = 1; /* no exclusion has such a character: the path is unknown */
                         return;
                 }
                 if (length == 0 || length > q->n_bits)
@@ -255,7 +256,7 @@ static inline __attribute__((always_inline)) void hpack_path_static(struct hpack
         q->path.known = 1;
 }
 
-/* Returns the path of the insertion with this number, unless its entry has been overwritten. */
+/* Sets the current path to that of the insertion with this number, unless its entry has been overwritten. */
 static inline __attribute__((always_inline)) void hpack_path_take(struct hpack_paths *q, __u32 which,
                                                                   __u32 number) {
         __u64 i = which;
@@ -270,7 +271,7 @@ static inline __attribute__((always_inline)) void hpack_path_take(struct hpack_p
         }
 }
 
-/* Remembers the path of the insertion with this number. Returns its index. */
+/* Stores the current path for the insertion with this number. Returns its index. */
 static inline __attribute__((always_inline)) __u32 hpack_path_add(struct hpack_paths *q, __u32 number) {
         __u64 i = q->next++ & (HPACK_PATHS - 1);
 
@@ -282,7 +283,7 @@ static inline __attribute__((always_inline)) __u32 hpack_path_add(struct hpack_p
 
 /* ---- fields ---- */
 
-/* q: of requests, of which only the path is parsed; NULL: of responses. */
+/* A field is complete. q: paths of requests, which only need the path; NULL: response. */
 static inline __attribute__((always_inline)) void hpack_field(struct hpack *p, struct hpack_paths *q,
                                                               __u32 name, __u32 value) {
         if (q) {
@@ -311,7 +312,7 @@ static inline __attribute__((always_inline)) void hpack_field(struct hpack *p, s
         p->state = HPACK_FIELD;
 }
 
-/* The first characters of strings, plain and Huffman-coded (RFC 7541, appendix B). */
+/* Name of a field by its first characters, plain or Huffman-coded (RFC 7541, appendix B). */
 static inline __attribute__((always_inline)) __u32 hpack_name(const struct hpack *p, int requests) {
         if (requests)
                 return (p->huffman ? p->length == 4 && p->begin >> 32 == 0xb958d33f :
@@ -328,8 +329,8 @@ static inline __attribute__((always_inline)) __u32 hpack_name(const struct hpack
         return HPACK_OTHER;
 }
 
-/* Removes the first digit of a number from the word. Huffman-coded, 0 … 2 have five bits and the others six.
- * Returns 10 if there is none. */
+/* Removes the first digit of a number from the word and returns it; 10: not a digit. Huffman codes of 0 … 2
+ * have five bits, those of 3 … 9 six. */
 static inline __attribute__((always_inline)) __u32 hpack_digit(__u64 *word, int huffman) {
         __u32 digit;
 
@@ -373,12 +374,12 @@ static inline __attribute__((always_inline)) __u32 hpack_grpc(const struct hpack
         return code;
 }
 
-/* "application/grpc", alone or followed by "+proto" or parameters (";"), but not by "-web", which has no
+/* "application/grpc", possibly followed by "+proto" or parameters (";"), but not by "-web", which has no
  * grpc-status in the head; or "text/event-stream". */
 static inline __attribute__((always_inline)) __u32 hpack_content(const struct hpack *p) {
         if (p->huffman) {
                 if (p->begin == 0x1d75d0620d263d4cULL && p->more >> 40 == 0x4d6564)
-                        /* The code of "+" begins with eight ones, ";" is 11111011, "-" is 010110 */
+                        /* Codes: "+" begins with eight ones, ";" is 11111011, "-" is 010110 */
                         return p->length == 11 || (p->more >> 32 & 0xff) >= 0xfb ? HPACK_CONTENT_GRPC :
                                HPACK_CONTENT_OTHER;
                 return p->begin == 0x497ca582f72d4959ULL &&
@@ -542,7 +543,7 @@ static inline __attribute__((always_inline)) void hpack_take(struct hpack *p, st
                 p->unknown = 1;
 }
 
-/* Parses the next byte of a block of a response, in any state but HPACK_SKIP. */
+/* Parses the next byte of a header block of a response, in any state but HPACK_SKIP. */
 PARSER_FUNCTION __u32 hpack_byte(struct hpack *p, __u32 byte) {
         if (!p || p->lost)
                 return 0;

@@ -19,13 +19,13 @@ enum http_state {
         HTTP_BLANK,             /* before the "\n" of an empty line in front of a request */
         HTTP_METHOD,
         HTTP_PATH,              /* in the part of the target that is the name of the request, if names are
-                                 * wanted */
+                                 * needed */
         HTTP_TARGET,            /* until the end of the line, which ends with the version */
         HTTP_STATUS,            /* "HTTP/1.1 200" */
         HTTP_LINE,              /* at the beginning of a line of the head */
         HTTP_REST,              /* until the end of such a line */
         HTTP_EMPTY,             /* before the "\n" of the empty line that ends the head */
-        HTTP_HEAD,              /* after it; never between two windows */
+        HTTP_HEAD,              /* after the empty line; never between two windows */
         HTTP_NAME,              /* in the first eight letters of a field's name */
         HTTP_CONTENT,           /* after "Content-" */
         HTTP_TRANSFER,          /* after "Transfer" */
@@ -35,33 +35,33 @@ enum http_state {
         HTTP_UPGRADE,           /* of Upgrade */
         HTTP_BODY,              /* in a body of known length */
         HTTP_SIZE,              /* in the size of a chunk */
-        HTTP_EXTENSION,         /* until the end of that line */
+        HTTP_EXTENSION,         /* in a chunk extension, until the end of the line */
         HTTP_CHUNK,             /* in the bytes of a chunk */
-        HTTP_AFTER,             /* before the "\n" after them */
-        HTTP_TRAILER,           /* at the beginning of a line behind the last chunk */
+        HTTP_AFTER,             /* before the "\n" after a chunk */
+        HTTP_TRAILER,           /* at the beginning of a line after the last chunk */
         HTTP_TRAILER_REST,      /* until the end of such a line */
         HTTP_TRAILER_EMPTY,     /* before the "\n" of the empty line that ends the message */
         HTTP_CLOSE,             /* in a body that ends with the connection */
 };
 
-/* word and word_left have the letters of a word, or of the end of a line, and their number. number (the
- * lower half) and left have the length of what is to come, or the name so far (HTTP_PATH). index: the
- * class of a response's status, 1 to 5; of a request, the number of directories of its path that have
- * been named. */
+/* Use of struct parser: word and word_left have the letters of a word, or of the end of a line, and their
+ * number. number (the lower half) and left have the remaining length, or the name so far (HTTP_PATH). index
+ * is the class of the status of a response, 1 to 5; of a request, the number of directories of its path that
+ * were reported with PARSED_NAMED. */
 enum http_flag {
         HTTP_CHUNKED    = 1 << 0,
-        HTTP_SIZED      = 1 << 1,       /* there is a length; of a chunk: its size has a digit */
-        HTTP_CONNECT    = 1 << 2,       /* a request: it is CONNECT */
-        HTTP_ENCODED    = 1 << 2,       /* a response: in a way that ends with the connection */
-        HTTP_H2C        = 1 << 3,       /* a response, after which HTTP/2 is spoken */
-        HTTP_TUNNEL     = 1 << 4,       /* a response to CONNECT, or 101 */
-        HTTP_BARE       = 1 << 7,       /* a request: it is HEAD; a response: it has no body */
+        HTTP_SIZED      = 1 << 1,       /* the length is known; of a chunk: its size has a digit */
+        HTTP_CONNECT    = 1 << 2,       /* of a request: CONNECT */
+        HTTP_ENCODED    = 1 << 2,       /* of a response: encoded such that it ends with the connection */
+        HTTP_H2C        = 1 << 3,       /* of a response: HTTP/2 follows */
+        HTTP_TUNNEL     = 1 << 4,       /* of a response: to CONNECT, or with status 101 */
+        HTTP_BARE       = 1 << 7,       /* of a request: HEAD; of a response: no body */
 };
 
-/* A longer body is none */
+/* Maximum length of a body: a larger number is invalid */
 #define HTTP_LENGTH_MAX (1ULL << 60)
 
-/* At once; then one byte is looked at, and it goes on */
+/* Maximum number of bytes to skip at once. One byte is parsed between two skips. */
 #define HTTP_SKIP_MAX (1ULL << 30)
 
 #define HTTP_METHOD_MAX 32U
@@ -72,9 +72,9 @@ static inline __attribute__((always_inline)) __u32 http_lower(__u32 byte) {
         return byte >= 'A' && byte <= 'Z' ? byte - 'A' + 'a' : byte;
 }
 
-/* Letters, and what is used with them in the names of methods: the parser sees whether the line is one of
- * HTTP's. Of a first piece that ends early what there is must do. "PRI *" is the preface of HTTP/2. Empty
- * lines in front of a request are ignored, as servers do. */
+/* Detects a request by its method: letters, and characters used in names of methods. The parser then checks
+ * that the line ends with a version of HTTP. A first chunk that ends early is accepted if it matches so far.
+ * "PRI *" is the preface of HTTP/2. Empty lines before a request are ignored, as servers do. */
 static inline __attribute__((always_inline)) int http_detect(__u64 bytes, __u32 length) {
         int small = 0, connect, options;
 
@@ -115,7 +115,7 @@ static inline __attribute__((always_inline)) void http_set_length(struct parser 
         p->number = n;
 }
 
-/* The bytes that are to come of a body can be skipped, but for the last one. */
+/* The remaining bytes of a body can be skipped, except for the last one. */
 static inline __attribute__((always_inline)) void http_body(struct parser *p) {
         __u64 n = http_length(p), skip = n - 1 < HTTP_SKIP_MAX ? n - 1 : HTTP_SKIP_MAX;
 
@@ -152,7 +152,7 @@ static inline __attribute__((always_inline)) __u32 http_end(struct parser *p, __
         return PARSED_END | meaning;
 }
 
-/* ahead: so much of what follows is in sight. */
+/* The head of a request is complete. ahead: number of bytes available after it. */
 static inline __attribute__((always_inline)) __u32 http_request_head_end(struct parser *p, __u32 ahead) {
         __u32 meaning = 0;
 
@@ -200,7 +200,8 @@ static inline __attribute__((always_inline)) __u32 http_response_head_end(struct
         return p->flags & PARSER_STREAM ? PARSED_STREAM : 0;
 }
 
-/* Behind the empty line, which leaves HTTP_HEAD. Apart, for the depth of calls. */
+/* Called in state HTTP_HEAD, after the empty line. A subprogram, for the sake of the verifier's limit of the
+ * call depth. */
 PARSER_FUNCTION __u32 http_head_end(struct parser *p, __u32 how, __u32 ahead) {
         if (!p)
                 return PARSED_LOST;
@@ -226,11 +227,11 @@ static inline __attribute__((always_inline)) __u32 http_method_end(struct parser
         return 0;
 }
 
-/* The first line of a request ends; word: with these bytes in front of "\n". */
+/* The first line of a request ends; p->word has the last bytes before the "\n". */
 static inline __attribute__((always_inline)) __u32 http_target_end(struct parser *p) {
         __u64 word = (p->word & 0xff) == '\r' ? p->word >> 8 : p->word & 0xffffffffffffffULL;
 
-        /* "TTP/1.x", if there is only room for that */
+        /* "TTP/1.x": there is no space for the "H" of seven bytes and a "\r" */
         if ((word & 0xffffffffffffffULL) >> 8 != WORD_OF("TTP/1.", 6) || (word & 0xff) < '0' ||
             (word & 0xff) > '9')
                 return PARSED_LOST;
@@ -239,7 +240,7 @@ static inline __attribute__((always_inline)) __u32 http_target_end(struct parser
         return 0;
 }
 
-/* A path is as the client writes it, without the query. */
+/* The name is the path as written by the client, without the query string. */
 static inline __attribute__((always_inline)) __u32 http_path_byte(struct parser *p, __u32 byte) {
         if (byte == '\n')
                 return http_target_end(p);
@@ -255,13 +256,13 @@ static inline __attribute__((always_inline)) __u32 http_path_byte(struct parser 
         return PARSED_NAMED;
 }
 
-/* how: what is known of the request. */
+/* how: flags about the request (PROTOCOL_BARE, PROTOCOL_TUNNEL). */
 static inline __attribute__((always_inline)) __u32 http_status(struct parser *p, __u32 code, __u32 how) {
         if (code < 100)
                 return PARSED_LOST;
         p->index = code / 100;
         if (code == 101)
-                p->flags |= HTTP_TUNNEL; /* the response, or the switch to HTTP/2, which has it */
+                p->flags |= HTTP_TUNNEL; /* final response, or a switch to HTTP/2, which has the final one */
         if (code >= 200) {
                 p->flags &= ~PARSER_UNSOLICITED;
                 if (code == 204 || code == 304 || how & PROTOCOL_BARE)
@@ -282,13 +283,13 @@ static inline __attribute__((always_inline)) void http_value(struct parser *p, _
 
 static inline __attribute__((always_inline)) __u32 http_length_begin(struct parser *p) {
         if (p->flags & HTTP_SIZED)
-                return PARSED_LOST; /* twice */
+                return PARSED_LOST; /* a second Content-Length */
         http_set_length(p, 0);
         http_value(p, HTTP_LENGTH);
         return 0;
 }
 
-/* The last of the encodings decides. */
+/* The last encoding decides. */
 static inline __attribute__((always_inline)) __u32 http_encoding_end(struct parser *p, __u32 how) {
         p->state = HTTP_LINE;
         if (p->word_left == 0 || (p->word_left == 8 && p->word == WORD_OF("identity", 8)))
@@ -307,8 +308,7 @@ static inline __attribute__((always_inline)) __u32 http_encoding_end(struct pars
 
 static inline __attribute__((always_inline)) int http_is_token(__u32 byte) {
         return byte > ' ' && byte < 0x7f && byte != ':' && byte != '"' && byte != '(' && byte != ')' &&
-               byte != ',' &&
-                byte != '/' && byte != '{' && byte != '}' && byte != '@';
+               byte != ',' && byte != '/' && byte != '{' && byte != '}' && byte != '@';
 }
 
 PARSER_FUNCTION __u32 http_byte(struct parser *p, __u32 byte, __u32 how) {
@@ -327,7 +327,7 @@ PARSER_FUNCTION __u32 http_byte(struct parser *p, __u32 byte, __u32 how) {
                 p->index = 0;
                 p->word_left = 0;
                 if (how & PROTOCOL_RESPONSES) {
-                        p->flags = PARSER_UNSOLICITED; /* so far */
+                        p->flags = PARSER_UNSOLICITED; /* until it is complete */
                         p->word = byte;
                         p->word_left = 1;
                         p->state = HTTP_STATUS;
@@ -393,7 +393,7 @@ PARSER_FUNCTION __u32 http_byte(struct parser *p, __u32 byte, __u32 how) {
                 }
                 p->word = http_lower(byte);
                 p->word_left = 1;
-                /* A line that goes on is nothing that matters */
+                /* The continuation of a folded line is ignored */
                 p->state = byte == ' ' || byte == '\t' ? HTTP_REST : HTTP_NAME;
                 return 0;
 
@@ -463,7 +463,7 @@ PARSER_FUNCTION __u32 http_byte(struct parser *p, __u32 byte, __u32 how) {
                 }
                 if (byte == ' ' || byte == '\t' || byte == '\r') {
                         if (p->word_left > 0)
-                                p->word_left = 2; /* it has ended */
+                                p->word_left = 2; /* the number has ended */
                         return 0;
                 }
                 if (byte != '\n' || p->word_left == 0)
@@ -594,8 +594,8 @@ static inline __attribute__((always_inline)) __u64 http_line_feeds(__u64 word) {
         return ~(((x & HTTP_BYTES(0x7f)) + HTTP_BYTES(0x7f)) | x) & HTTP_BYTES(0x80);
 }
 
-/* Goes on to the "\n" that ends a line, or to the end of the window. Keeps the last bytes in word. Returns
- * where it is then, twice, and 1 more if it is at a "\n". */
+/* Advances to the "\n" that ends the line, or to the end of the window. Keeps the last bytes in p->word.
+ * Returns the new position times two, plus 1 if it is at a "\n". */
 PARSER_FUNCTION __u32 http_line_end(struct parser *p, const struct window *w, __u32 from, __u32 end) {
         __u32 at = from, n = 0;
         __u64 word, feeds = 0;
@@ -614,7 +614,7 @@ PARSER_FUNCTION __u32 http_line_end(struct parser *p, const struct window *w, __
         if (at >= end)
                 return at << 1;
 
-        /* The last bytes of the window, behind which lies what is left over from before */
+        /* The last bytes of the window, followed by remains of earlier data */
         word = window_word(w, at);
         if (feeds == 0)
                 feeds = http_line_feeds(word);
@@ -640,11 +640,12 @@ PARSER_FUNCTION __u32 http_line_end(struct parser *p, const struct window *w, __
         return at << 1 | (at < end);
 }
 
-/* The first letters of a field that may mean something, lower case, as window_word_low() has them. */
+/* First four letters, in lower case, of the name of a field that is evaluated, as returned by
+ * window_word_low(). */
 #define HTTP_FIELD(letters) ((__u32) __builtin_bswap32(WORD_OF(letters, 4)))
 
-/* Goes on over lines that mean nothing here: to the beginning of one that may, or to the end of the window.
- * Returns where that is. */
+/* Skips lines that are not evaluated, up to the beginning of one that may be, or the end of the window.
+ * Returns the new position. */
 PARSER_FUNCTION __u32 http_lines(struct parser *p, const struct window *w, __u32 from, __u32 end) {
         __u32 at = from, state, first, field;
         __u64 word, feeds;
@@ -668,11 +669,11 @@ PARSER_FUNCTION __u32 http_lines(struct parser *p, const struct window *w, __u32
                         at += 8;
                         continue;
                 }
-                /* Each byte up to the first "\n" has its lowest bit left, and their sum is how many they
-                 * are */
+                /* Keeps the lowest bit of each byte up to the first "\n": their sum is the number of these
+                 * bytes */
                 feeds = ((feeds & -feeds) - 1) & HTTP_BYTES(1);
                 at += feeds * HTTP_BYTES(1) >> 56;
-                /* Behind the window lies what is left over from before */
+                /* Beyond the end of the window there are remains of earlier data */
                 if (at <= end)
                         state = HTTP_LINE;
         }
@@ -680,7 +681,7 @@ PARSER_FUNCTION __u32 http_lines(struct parser *p, const struct window *w, __u32
         return at < end ? at : end;
 }
 
-/* The rest of a path, as far as it has no name. */
+/* Parses a path up to the next name or the end of the window. */
 PARSER_FUNCTION __u32 http_path(struct parser *p, const struct window *w, __u32 from, __u32 end) {
         __u32 at = from, meaning = 0;
 
@@ -691,15 +692,14 @@ PARSER_FUNCTION __u32 http_path(struct parser *p, const struct window *w, __u32 
         return PARSED(meaning, at - from, 0);
 }
 
-/* Whether a head ends with these four bytes, the last one lowest. */
+/* Whether a head ends with these four bytes, the last one least significant. */
 static inline __attribute__((always_inline)) int http_ends_head(__u32 bytes) {
         return (bytes & 0xffff) == WORD_OF("\n\n", 2) || (bytes & 0xffffff) == WORD_OF("\n\r\n", 3);
 }
 
 #define HTTP_STATUS_LENGTH 12U
 
-/* The status that a response begins with, of which these are the first bytes, the first one highest; 0: it
- * is not one of HTTP/1.x. */
+/* Status code of a response by its first bytes, first one most significant; 0: not HTTP/1.x. */
 static inline __attribute__((always_inline)) __u32 http_begins_with(__u64 word, __u32 more) {
         __u32 a = (more >> 16 & 0xff) - '0', b = (more >> 8 & 0xff) - '0', c = (more & 0xff) - '0';
 
@@ -709,8 +709,8 @@ static inline __attribute__((always_inline)) __u32 http_begins_with(__u64 word, 
         return a * 100 + b * 10 + c;
 }
 
-/* The first line of a message as far as it is the same in nearly all. Returns how much that is, 0: something
- * else. */
+/* Parses the beginning of the first line of a message, if it is one of the common ones. Returns its length;
+ * 0: something else. */
 static inline __attribute__((always_inline)) __u32 http_begin_fast(struct parser *p, const struct window *w,
                                                                    __u32 at, __u32 how, __u32 *ret_meaning) {
         __u64 word = window_word(w, at);
@@ -739,8 +739,8 @@ static inline __attribute__((always_inline)) __u32 http_begin_fast(struct parser
         return length;
 }
 
-/* The number of up to five digits that is the rest of a line: eight bytes, the first one highest. Returns
- * how many digits it has, 0: it is something else. */
+/* Parses a number of up to five digits that ends the line. word: eight bytes, first one most significant.
+ * Returns the number of digits; 0: something else. */
 static inline __attribute__((always_inline)) __u32 http_number_fast(__u64 word, __u32 *ret) {
         __u32 number = 0, digits = 0;
 
@@ -756,7 +756,7 @@ static inline __attribute__((always_inline)) __u32 http_number_fast(__u64 word, 
         return word >> 48 == WORD_OF("\r\n", 2) ? digits : 0;
 }
 
-/* "Content-Length:" with such a value, to the end of its line. Returns its length, 0: something else. */
+/* Parses a line "Content-Length:" with such a number. Returns the length of the line; 0: something else. */
 static inline __attribute__((always_inline)) __u32 http_length_fast(struct parser *p, const struct window *w,
                                                                     __u32 at) {
         __u64 word = window_word(w, at + 15);
@@ -774,10 +774,10 @@ static inline __attribute__((always_inline)) __u32 http_length_fast(struct parse
         return length + digits + 2;
 }
 
-/* What http_line_fast() needs to see. */
+/* Number of bytes that http_line_fast() examines. */
 #define HTTP_FAST_MAX 24U
 
-/* The beginning of a line of the head: which of the fields it is. Takes nothing, or some of it. */
+/* Parses the beginning of a line of the head: sets the state by the name of the field. May take nothing. */
 PARSER_FUNCTION __u32 http_line_fast(struct parser *p, const struct window *w, __u32 at, __u32 how) {
         __u64 word, more;
         __u32 length;
@@ -827,7 +827,7 @@ PARSER_FUNCTION __u32 http_line_fast(struct parser *p, const struct window *w, _
         return 0;
 }
 
-/* Fields that may mean something, in one step: more are in few heads. */
+/* Maximum number of evaluated fields in one step: few heads have more. */
 #define HTTP_FIELDS 6
 
 PARSER_FUNCTION __u32 http_step(struct parser *p, const struct window *w, __u32 from, __u32 end, __u32 how) {

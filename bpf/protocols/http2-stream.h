@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* A connection of HTTP/2, its streams, and the headers of its frames: what requests and responses have in
- * common (http2.h). Pure, as that. */
+/* State of an HTTP/2 connection and its streams, and frame headers: the part that requests and responses
+ * (http2.h) have in common. Pure, like http2.h. */
 
 #include "hpack.h"
 #include "pipeline.h"
@@ -22,7 +22,7 @@ enum h2_type {
 
 enum h2_flag {
         H2_END_STREAM   = 1 << 0,
-        H2_ACK          = 1 << 0,       /* of SETTINGS, PING */
+        H2_ACK          = 1 << 0,       /* SETTINGS, PING */
         H2_END_HEADERS  = 1 << 2,
         H2_PADDED       = 1 << 3,
         H2_HAS_PRIORITY = 1 << 5,
@@ -30,36 +30,36 @@ enum h2_flag {
 
 #define H2_HEADER_SIZE 9U
 #define H2_PREFACE_SIZE 24U     /* first bytes of a client */
-#define H2_GOAWAY_SIZE 8U       /* last stream that the server has processed, error code */
-#define H2_INTERNAL_ERROR 2U    /* of the server */
+#define H2_GOAWAY_SIZE 8U       /* last processed stream, error code */
+#define H2_INTERNAL_ERROR 2U    /* error code: error of the server */
 
 /* Limit of concurrent streams of a connection. Servers allow 100 (nghttpd, h2o, Envoy), 128 (nginx) or
  * 250 (Go); further streams are not counted, but reported as overlaps. */
 #define H2_STREAMS 256U
-/* Most connections have few open streams. Half of the table is in struct h2_conn, the other half in
- * struct h2_more, which is allocated once this number of places is taken: a stream within reach then
- * still finds a free one. */
+/* Most connections have few open streams. Half of the table is in struct h2_conn, the other half in struct
+ * h2_more, which is allocated once this number of entries is in use: until then a new stream still finds a
+ * free entry within H2_PROBES. */
 #define H2_STREAMS_CROWD (H2_STREAMS / 4)
-/* Limit of steps in a search of the table. A stream is stored at the place of its number, or behind it if
- * that is taken. Streams that were opened in a row and stay open (watches) are spread: next to each other
- * they would take all places within reach of others. With up to 128 of these, whichever they are, there
- * is a free place within this number of steps (simulated). */
+/* Maximum number of steps of a search in the table. A stream is stored at the entry given by its number, or
+ * after it if that is in use. Streams that were opened in a row and stay open (watches) are spread: adjacent
+ * ones would occupy all entries within reach of others. With up to 128 of these, whichever they are, there
+ * is a free entry within this number of steps (simulated). */
 #define H2_PROBES 16
 #define H2_SPREAD 157U
 
 enum h2_stream_flag {
         H2_STREAM_GRPC    = 1 << 0,
-        H2_STREAM_UNKNOWN = 1 << 1,     /* kind unknown: the head of the response refers to an unknown
-                                         * field */
-        H2_STREAM_OPEN    = 1 << 2,     /* status unknown: a part of the trailers was not seen */
+        H2_STREAM_UNKNOWN = 1 << 1,     /* unknown whether gRPC: the head of the response refers to an
+                                         * unknown field */
+        H2_STREAM_OPEN    = 1 << 2,     /* status unknown: part of the trailers was not seen */
         H2_STREAM_BEGUN   = 1 << 3,     /* the head of the response has been sent */
-        H2_STREAM_CUT     = 1 << 4,     /* it ended before its response was complete */
+        H2_STREAM_CUT     = 1 << 4,     /* ended before its response was complete */
         H2_STREAM_EXCLUDED = 1 << 5,    /* the request is excluded */
-        H2_STREAM_DOUBTED = 1 << 6,     /* its end may have been missed, and nothing was sent on it since:
-                                         * no longer in flight */
-        H2_STREAM_INTENDED = 1 << 7,    /* the request has waited by intent: it is in no distribution */
+        H2_STREAM_DOUBTED = 1 << 6,     /* its end may have been missed, and nothing was sent on it since: no
+                                         * longer in flight */
+        H2_STREAM_INTENDED = 1 << 7,    /* the request was delayed by intent: it is in no distribution */
 };
-#define H2_STREAM_ASIDE (H2_STREAM_EXCLUDED | H2_STREAM_DOUBTED) /* not counted in h2.open */
+#define H2_STREAM_ASIDE (H2_STREAM_EXCLUDED | H2_STREAM_DOUBTED) /* not counted in h2_conn.open */
 
 struct h2_stream {
         __u32 id;               /* 0: none */
@@ -86,20 +86,20 @@ struct h2_frames {
         __u8 have;              /* bytes of the header parsed */
         __u8 type;
         __u8 flags;
-        __u8 prefix;            /* remaining bytes before the block */
-        __u8 pad;               /* remaining bytes of padding behind it */
+        __u8 prefix;            /* remaining bytes of the frame before the header block */
+        __u8 pad;               /* bytes of padding after the header block */
         __u8 synced;            /* enum h2_sync */
-        __u8 ends;              /* the incomplete block is the last one of its stream */
-        __u8 of_response;       /* the block is that of a response, not of a promise */
+        __u8 ends;              /* 1: the incomplete block is the last one of its stream */
+        __u8 of_response;       /* 1: the block is of HEADERS, 0: of PUSH_PROMISE */
         __u32 word;             /* value of the prefix */
-        __u32 named;            /* requests: 1: the incomplete block is parsed for its path; GOAWAY:
-                                 * number of streams that were open before it */
+        __u32 named;            /* requests: 1 if the incomplete block is parsed for its path; GOAWAY: number
+                                 * of streams that were open before it */
 };
 
 enum h2_sync {
-        H2_LOST,                /* the beginning of frames is unknown: the connection is older than the
+        H2_LOST,                /* the boundaries of frames are unknown: the connection is older than the
                                  * attach */
-        H2_EDGE,                /* the next byte, if it is parsable, is the first of a frame */
+        H2_EDGE,                /* the next byte, if parsable, is the first of a frame */
         H2_SYNCED,
 };
 
@@ -115,10 +115,10 @@ struct h2_piece {
         __u64 now;
         __u32 position;         /* of the first byte of the window in the stream */
         __u32 dropped;          /* streams that one side has reset */
-        __u32 unseen;           /* requests that are not counted */
+        __u32 unseen;           /* requests not counted */
         __u32 lost;             /* 1: not parsable as frames */
-        __u32 event;            /* enum h2_event: event on this stream; the caller records it, and resets
-                                 * this to 0 */
+        __u32 event;            /* enum h2_event, on the stream below; reset to 0 by the caller, which
+                                 * records it */
         struct h2_stream stream;
 };
 
@@ -126,29 +126,29 @@ struct h2_conn {
         struct h2_frames in;
         struct h2_frames out;
         struct hpack hpack;     /* of responses */
-        struct hpack requests;  /* of requests, while paths are excluded */
+        struct hpack requests;  /* of requests, only if paths are excluded */
         __u32 in_pos;           /* sequence number up to which requests were parsed */
         __u32 last_id;          /* highest stream opened */
-        __u32 open;             /* streams in the table in flight */
-        __u32 taken;            /* places taken in the table */
-        __u32 extra;            /* streams in flight besides the one counted by struct exchange */
-        __u16 late;             /* 1: the beginning was not seen; frames are validated */
+        __u32 open;             /* number of streams in flight */
+        __u32 taken;            /* number of entries of the table in use */
+        __u32 extra;            /* requests in flight besides the one counted by struct exchange */
+        __u16 late;             /* 1: the beginning was not seen, frames are validated */
         __u16 settled;          /* enum h2_settled */
         __u32 names;            /* 1: requests are excluded by path */
         __u32 more;             /* enum h2_more_state */
         __u32 missed_from;      /* requests were missed on streams above this one */
-        __u32 missed_to;        /* and below this one; their responses reveal them. 0: none */
-        __u64 missed_at;        /* time of the read of the last one of these */
-        __u64 doubted_at;       /* time of the last check for streams that ended unseen; 0: there are none */
-        __u64 begun_at;         /* arrival of the first byte of the frame of a request */
-        struct h2_piece piece;  /* of either direction; the stack is too small */
+        __u32 missed_to;        /* and below this one, and are inferred from their responses; 0: none */
+        __u64 missed_at;        /* time of the last of these reads */
+        __u64 doubted_at;       /* time of the last check for streams that ended unseen; 0: none can have */
+        __u64 begun_at;         /* arrival of the first byte of the current frame of a request */
+        struct h2_piece piece;  /* scratch for either direction, as the stack is too small */
         struct arrival_times times; /* of a chunk of requests */
         struct window window;
         struct h2_streams streams;
 };
 
-/* Fields that few connections need: since Linux 7.1 a storage element of a socket is limited to 8 KiB,
- * and other connections save the memory. */
+/* State that few connections need: since Linux 7.1 a storage element of a socket is limited to 8 KiB, and
+ * other connections save the memory. */
 struct h2_more {
         struct hpack_paths paths; /* of requests */
         struct h2_streams streams;
@@ -188,16 +188,16 @@ BPF_SUBPROG int h2_more_begin(struct h2_conn *h, struct h2_more *more) {
         return 0;
 }
 
-/* Detects the preface of the client. Of a shorter first chunk three letters are sufficient: no method of
- * HTTP/1 begins with them. */
+/* Detects the preface of the client. Three letters are sufficient if the first chunk is shorter: no HTTP/1
+ * method begins with them. */
 static inline __attribute__((always_inline)) int h2_detect(__u64 bytes, __u32 length) {
         __u64 differs = bytes ^ __builtin_bswap64(WORD_OF("PRI * HT", 8));
 
         return length >= 3 && (length >= 8 ? differs : differs << (64 - 8 * length)) == 0;
 }
 
-/* Whether these may be the first eight bytes of the header of a frame. They lack the last byte of the
- * number of the stream. */
+/* Whether these may be the first eight bytes of a frame header, which has one more: the last byte of the
+ * stream number. */
 static inline __attribute__((always_inline)) int h2_is_header(__u64 header) {
         __u32 length = header >> 40, type = header >> 32 & 0xff, flags = header >> 24 & 0xff,
                 stream = header & 0xffffff;
@@ -239,7 +239,7 @@ static inline __attribute__((always_inline)) int h2_is_header(__u64 header) {
         return 0;
 }
 
-/* Detects HTTP/2 on a connection older than the attach. bytes: in the order of protocol_detect(). */
+/* Detects HTTP/2 on a connection older than the attach. bytes: as for protocol_detect(). */
 static inline __attribute__((always_inline)) int h2_detect_late(__u64 bytes, __u32 length) {
         return length >= 8 && h2_is_header(__builtin_bswap64(bytes));
 }
@@ -248,7 +248,7 @@ static inline __attribute__((always_inline)) int h2_detect_late(__u64 bytes, __u
 static inline __attribute__((always_inline)) void h2_begin(struct h2_conn *h, __u32 in_pos, int late) {
         const struct h2_frames fresh = {};
 
-        /* A unit that was detached since may have known it */
+        /* The memory may have been used for a unit that was detached since */
         h->in = h->out = fresh;
         h->hpack.inserted = h->hpack.lost = 0;
         h->requests.inserted = h->requests.lost = 0;
@@ -268,8 +268,8 @@ static inline __attribute__((always_inline)) void h2_begin(struct h2_conn *h, __
         }
 }
 
-/* Place of the stream id in this half of the table, searched from the place of for_id. H2_STREAMS: not
- * found. id 0: a free place. */
+/* Index of stream id in this half of the table, searched from the index for for_id on. H2_STREAMS: not
+ * found. id 0: a free entry. */
 PARSER_FUNCTION __u32 h2_find(const struct h2_streams *streams, __u32 id, __u32 for_id) {
         if (!streams)
                 return H2_STREAMS;
@@ -303,7 +303,7 @@ static inline __attribute__((always_inline)) struct h2_stream* h2_stream(struct 
         return id != 0 ? h2_place(h, more, id, id) : (struct h2_stream*) 0;
 }
 
-/* Opens a stream for a request that began at this time. NULL: no place is free. */
+/* Opens a stream for a request that began at first_at. NULL: no entry is free. */
 static inline __attribute__((always_inline)) struct h2_stream* h2_open(struct h2_conn *h,
                                                                        struct h2_more *more, __u32 id,
                                                                        __u64 first_at) {
@@ -321,7 +321,7 @@ static inline __attribute__((always_inline)) struct h2_stream* h2_open(struct h2
 }
 
 static inline __attribute__((always_inline)) void h2_close(struct h2_conn *h, struct h2_stream *s) {
-        /* Without branches: the verifier follows each of them for each stream that GOAWAY ends */
+        /* Branchless: the verifier would walk each branch for each stream that GOAWAY ends */
         s->id = 0;
         h->taken -= ~histogram_if_zero(h->taken) & 1;
         h->open -= ~histogram_if_zero(h->open) & histogram_if_zero(s->flags & H2_STREAM_ASIDE) & 1;
@@ -345,14 +345,14 @@ static inline __attribute__((always_inline)) void h2_drop(struct h2_conn *h, str
                 h2_close(h, s);
 }
 
-/* The request of the stream is excluded: no longer in flight, and in no other metric. */
+/* Excludes the request of the stream: no longer in flight, and in no other metric. */
 static inline __attribute__((always_inline)) void h2_leave_out(struct h2_conn *h, struct h2_stream *s) {
         if (h->open > 0 && !(s->flags & H2_STREAM_ASIDE))
                 h->open--;
         s->flags |= H2_STREAM_EXCLUDED;
 }
 
-/* The connection was upgraded from HTTP/1.1: opens the stream of that request. */
+/* The connection was upgraded from HTTP/1.1: opens the stream of the request that did so. */
 static inline __attribute__((always_inline)) void h2_upgrade(struct h2_conn *h,
                                                              const struct pipeline_batch *g) {
         struct h2_stream *s;
@@ -368,7 +368,7 @@ static inline __attribute__((always_inline)) void h2_upgrade(struct h2_conn *h,
                 h2_leave_out(h, s);
 }
 
-/* Parses bytes of the header of a frame. Returns their number. */
+/* Parses bytes of a frame header. Returns their number. */
 static inline __attribute__((always_inline)) __u32 h2_header(struct h2_frames *f, const struct window *w,
                                                              __u32 at, __u32 end) {
         if (f->have == 0 && at + H2_HEADER_SIZE <= end) {
@@ -385,7 +385,7 @@ static inline __attribute__((always_inline)) __u32 h2_header(struct h2_frames *f
         return 1;
 }
 
-/* The header of a frame is complete. */
+/* A frame header is complete. */
 static inline __attribute__((always_inline)) void h2_frame(struct h2_frames *f) {
         f->left = f->header >> 40;
         f->type = f->header >> 32 & 0xff;
@@ -407,7 +407,7 @@ static inline __attribute__((always_inline)) int h2_is_blind(const struct h2_fra
                f->left <= f->pad;
 }
 
-/* Number of bytes before the block of HEADERS. */
+/* Sets the number of bytes before the block of HEADERS. */
 static inline __attribute__((always_inline)) void h2_prefix_begins(struct h2_frames *f) {
         if (f->flags & H2_PADDED)
                 f->prefix = 1;
@@ -417,7 +417,7 @@ static inline __attribute__((always_inline)) void h2_prefix_begins(struct h2_fra
                 f->prefix = f->left;
 }
 
-/* A byte before the block. The first one has the length of the padding; the block follows the last one. */
+/* A byte before the block. If there is padding, the first one is its length. */
 static inline __attribute__((always_inline)) void h2_pad(struct h2_frames *f, __u32 byte) {
         if (f->flags & H2_PADDED) {
                 if (f->word == 0)
@@ -426,10 +426,9 @@ static inline __attribute__((always_inline)) void h2_pad(struct h2_frames *f, __
         }
 }
 
-/* The application has read up to this position, parts of which the parser has not seen, as the kernel has
- * skipped a run. The beginning of the next frame is unknown until h2_resumes(). The table of fields
- * (hpack.h) of responses, which are all seen, is retained; that of requests begins anew, and references
- * to earlier fields are unknown. */
+/* The application has read up to this position, partly unseen because the kernel has skipped a run. The
+ * boundaries of frames are unknown until h2_resumes(). The table of fields (hpack.h) of responses, which are
+ * all seen, is retained; that of requests starts over, and references to earlier fields are unknown. */
 EXCHANGE_INLINE void h2_miss(struct h2_conn *h, __u32 position, __u64 now) {
         const struct h2_frames fresh = {};
         __u32 n = position - h->in_pos;
@@ -450,7 +449,7 @@ EXCHANGE_INLINE void h2_miss(struct h2_conn *h, __u32 position, __u64 now) {
                 h->doubted_at = now;
 }
 
-/* Length of the frame with this header; 0: no client sends such a frame. */
+/* Length of the frame with this header; 0: clients do not send such a frame. */
 static inline __attribute__((always_inline)) __u32 h2_frame_size(__u64 header, __u32 last) {
         __u32 type = header >> 32 & 0xff, stream = (header & 0x7fffff) << 8 | last;
 
@@ -462,14 +461,14 @@ static inline __attribute__((always_inline)) __u32 h2_frame_size(__u64 header, _
         return H2_HEADER_SIZE + (__u32) (header >> 40);
 }
 
-/* Whether all frames of the data have to be validated (h2_frame_size()) before the parser resumes: with
- * an open request, or an unsent response, the data may begin within a frame. */
+/* Whether all frames of the data have to be validated (h2_frame_size()) before the parser resumes: with an
+ * open request, or an unsent response, the data may begin within a frame. */
 static inline __attribute__((always_inline)) int h2_is_doubtful(const struct h2_conn *h, __u32 unsent) {
         return h->open > 0 || unsent > 0;
 }
 
-/* Whether the parser resumes with the data read at this position, as pipeline_resumes(). framed: the data
- * consists of whole frames, for which three bytes would have to match its length by chance. */
+/* Whether the parser resumes with the data read at this position, like pipeline_resumes(). framed: the data
+ * consists of whole frames: by chance, three bytes of it would have to match its length. */
 static inline __attribute__((always_inline)) int h2_resumes(struct h2_conn *h, __u32 position, __u64 bytes,
                                                             __u32 length, __u32 unsent, int framed) {
         if (position != h->in_pos || (h2_is_doubtful(h, unsent) && !framed) ||
@@ -491,8 +490,7 @@ static inline __attribute__((always_inline)) int h2_is_time_to_doubt(const struc
 PARSER_FUNCTION int h2_doubt_half(struct h2_conn *h, struct h2_streams *streams, __u64 now) {
         if (!h || !streams)
                 return 0;
-        /* The result is kept in memory: the verifier would distinguish a path through the loop for each
-         * sum */
+        /* The sum is kept in memory: otherwise the verifier would walk the loop for each value */
         for (__u32 i = 0; i < H2_STREAMS / 2 && can_loop; i++) {
                 struct h2_stream *s = &streams->list[i];
 
@@ -509,8 +507,8 @@ PARSER_FUNCTION int h2_doubt_half(struct h2_conn *h, struct h2_streams *streams,
 }
 
 /* A client may have reset streams with frames that were missed, unless it has sent more of the request
- * since. Returns the number of streams that are no longer in flight for lack of data; if a response comes
- * nevertheless, they are in flight again (h2_stream_respond()). */
+ * since. Returns the number of streams that are no longer in flight because nothing was sent on them. If a
+ * response follows nevertheless, they are in flight again (h2_stream_respond()). */
 PARSER_FUNCTION __u32 h2_doubt(struct h2_conn *h, struct h2_more *more, __u64 now) {
         __u32 before;
 
@@ -533,7 +531,7 @@ static inline __attribute__((always_inline)) void h2_stream_respond(struct h2_co
                 h->open++;
 }
 
-/* A response begins on a stream without a request that was seen. */
+/* A response begins on a stream whose request was not seen. */
 static inline __attribute__((always_inline)) struct h2_stream* h2_open_unseen(struct h2_conn *h,
                                                                               struct h2_more *more,
                                                                               __u32 id) {

@@ -2,11 +2,11 @@
 #pragma once
 
 /* HTTP/2 and gRPC: a connection has many concurrent requests, each on a stream of its own, in frames with
- * their length and the number of the stream. A request begins with the first byte of its HEADERS, counts
+ * their length and the number of the stream. A request begins with the first byte of its HEADERS, is counted
  * when the head of its response has been sent, and ends with the last byte of the last frame of the
- * response. Of a request only the frames are parsed, and its path if some are excluded; of a response
- * also the head (hpack.h). Everything here runs under the socket lock, as in pipeline.h. Pure: compiled
- * for BPF, for the unit tests and for the fuzzers. */
+ * response. Of a request only the frames are parsed, and the path if some are excluded; of a response also
+ * the head (hpack.h). All functions run under the socket lock, as in pipeline.h. Pure: compiled for BPF, for
+ * the unit tests and for the fuzzers. */
 
 #include "http2-stream.h"
 
@@ -26,7 +26,7 @@ PARSER_FUNCTION int h2_request_begin(struct h2_conn *h, struct h2_more *more, st
                         hpack_begin(&h->requests);
                         more->paths.path.known = 0;
                 } else
-                        /* fields that this block adds to the table are not seen */
+                        /* Fields that this block adds to the table are not seen */
                         h->requests.inserted = h->requests.lost = 0;
         }
         if (f->type == H2_HEADERS && f->stream & 1 && f->stream > h->last_id) {
@@ -44,8 +44,8 @@ PARSER_FUNCTION int h2_request_begin(struct h2_conn *h, struct h2_more *more, st
         return 0;
 }
 
-/* A frame of a request is complete since this time. Data that arrives after the response has begun does
- * not change the times. */
+/* A frame of a request is complete, and arrived at last_at. Frames that arrive after the response has begun
+ * do not change the times. */
 PARSER_FUNCTION int h2_request_end(struct h2_conn *h, struct h2_more *more, __u64 last_at,
                                    struct h2_piece *piece) {
         struct h2_frames *f;
@@ -74,7 +74,7 @@ PARSER_FUNCTION int h2_request_end(struct h2_conn *h, struct h2_more *more, __u6
         return 0;
 }
 
-/* After H2_NAMED: the request with the name in paths.path is excluded. */
+/* Called after H2_NAMED if the name in paths.path is excluded. */
 static inline __attribute__((always_inline)) void h2_exclude(struct h2_conn *h, struct h2_more *more) {
         struct h2_stream *s = h2_stream(h, more, h->in.stream);
 
@@ -82,7 +82,7 @@ static inline __attribute__((always_inline)) void h2_exclude(struct h2_conn *h, 
                 h2_leave_out(h, s);
 }
 
-/* Parses bytes of a block. */
+/* Parses bytes of a header block. Returns their number. */
 PARSER_FUNCTION __u32 h2_request_block(struct h2_conn *h, struct h2_more *more, __u64 window) {
         __u32 at = window >> 32, end = window, n = 1;
         struct h2_frames *f;
@@ -104,8 +104,8 @@ PARSER_FUNCTION __u32 h2_request_block(struct h2_conn *h, struct h2_more *more, 
         return n;
 }
 
-/* Parses bytes from at to end of the window (at in the upper half), and skips up to ahead bytes behind
- * it. Returns their number. One step, verified once. */
+/* Parses bytes from at to end of the window (at in the upper half), and skips up to ahead bytes after it.
+ * Returns their number. A single step, verified once. */
 PARSER_FUNCTION __u32 h2_request_step(struct h2_conn *h, struct h2_more *more, __u64 window, __u32 ahead,
                                       struct h2_piece *piece) {
         __u32 at = window >> 32, end = window, n;
@@ -143,12 +143,12 @@ PARSER_FUNCTION __u32 h2_request_step(struct h2_conn *h, struct h2_more *more, _
         return n;
 }
 
-/* Limit of steps in one call: the number of short frames in a window. */
+/* Maximum number of steps in one call: the number of short frames in a window. */
 #define H2_REQUEST_STEPS 32
-/* The same for responses, with the bytes of blocks, which are parsed one by one. */
+/* The same for responses, including the bytes of header blocks, which are parsed one by one. */
 #define H2_RESPONSE_STEPS 96
 
-/* Parses bytes from at to end of the window. Returns their number. Stops behind an event on a stream. */
+/* Parses bytes from at to end of the window. Returns their number. Stops after an event on a stream. */
 PARSER_FUNCTION __u32 h2_parse_requests(struct h2_conn *h, struct h2_more *more, __u64 window, __u32 ahead,
                                         struct h2_piece *piece) {
         __u32 from = window >> 32, end = window, at = from, n;
@@ -223,7 +223,7 @@ static inline __attribute__((always_inline)) void h2_go_away_half(struct h2_conn
         }
 }
 
-/* GOAWAY: the server has not processed requests on streams above this one. */
+/* GOAWAY: the server has not processed requests on streams above last. */
 static inline __attribute__((always_inline)) void h2_go_away(struct h2_conn *h, struct h2_more *more,
                                                              __u32 last, struct h2_piece *piece) {
         __u32 before = h->open;
@@ -234,7 +234,7 @@ static inline __attribute__((always_inline)) void h2_go_away(struct h2_conn *h, 
         piece->dropped += before - h->open;
         if (h->last_id < last)
                 return;
-        /* Further ones are not counted */
+        /* Later streams are not counted */
         h->last_id = ~0U;
 }
 
@@ -262,7 +262,7 @@ static inline __attribute__((always_inline)) void h2_block_ends(struct h2_conn *
                 if (p->status == 0)
                         s->flags |= H2_STREAM_UNKNOWN;
                 s->flags |= H2_STREAM_BEGUN;
-                /* Recorded at this time now, instead of the previous one */
+                /* The response is recorded now, hence not in the sub-window of its first byte */
                 if (s->first_out_at / QOS_EPOCH_NSEC != piece->now / QOS_EPOCH_NSEC)
                         s->first_out_at = piece->now;
                 piece->event = H2_BEGUN;
@@ -324,7 +324,7 @@ PARSER_FUNCTION int h2_prefix(struct h2_conn *h, struct h2_more *more, __u32 byt
                         f->named = h->open;
                         h2_go_away(h, more, f->word & 0x7fffffff, piece);
                 }
-                /* An error that ends no stream concerns the last data of the client */
+                /* An error without open streams concerns the last data of the client */
                 piece->dropped |= histogram_if_zero(f->prefix - 1) & ~histogram_if_zero(f->word) &
                         histogram_if_zero(f->named) & 1;
                 h->settled |= histogram_if_zero(f->prefix - 1) & ~histogram_if_zero(f->word) &
@@ -336,8 +336,8 @@ PARSER_FUNCTION int h2_prefix(struct h2_conn *h, struct h2_more *more, __u32 byt
         return 0;
 }
 
-/* Whether the server may send a frame with this header next. The first frame of all is SETTINGS. It may have
- * been sent before the preface was read, and only GOAWAY is seen. */
+/* Whether the server may send a frame with this header next. The first frame is SETTINGS, unless it was sent
+ * before the preface was read, and only GOAWAY is seen. */
 static inline __attribute__((always_inline)) int h2_may_follow(const struct h2_conn *h, __u64 header) {
         __u32 type = header >> 32 & 0xff;
 
@@ -346,7 +346,7 @@ static inline __attribute__((always_inline)) int h2_may_follow(const struct h2_c
         return h->settled & H2_CONFIRMED || type == H2_SETTINGS;
 }
 
-/* As h2_request_step(), for responses. */
+/* Same as h2_request_step(), for responses. */
 PARSER_FUNCTION __u32 h2_response_step(struct h2_conn *h, struct h2_more *more, __u64 window, __u32 ahead,
                                        struct h2_piece *piece) {
         __u32 at = window >> 32, end = window, n = 1;
@@ -419,8 +419,8 @@ static inline __attribute__((always_inline)) __s32 h2_extra(struct h2_conn *h) {
         return (__s32) (h->extra - before);
 }
 
-/* Updates the gauge of requests in flight. Unread data may be a request. The time is that of any request:
- * iterators search for the oldest. */
+/* Updates the gauge of requests in flight. Unread data may be a request. open_at is the time of any open
+ * request: iterators search for the oldest. */
 EXCHANGE_INLINE void h2_settle(struct h2_conn *h, struct exchange *x, __u64 now,
                                struct exchange_effect *effect) {
         if (h->open > 0)
@@ -432,7 +432,7 @@ EXCHANGE_INLINE void h2_settle(struct h2_conn *h, struct exchange *x, __u64 now,
         effect->in_flight += h2_extra(h);
 }
 
-/* The connection ends with so many open streams, at least one: the number of failed requests. */
+/* Number of failed requests when the connection ends with open streams, at least one. */
 static inline __attribute__((always_inline)) __u32 h2_get_failed(const struct h2_conn *h, __u32 open) {
         return histogram_choose(histogram_if_zero(h->settled & H2_ENDED_BY_ERROR), open, 1);
 }
@@ -449,8 +449,8 @@ BPF_SUBPROG int h2_clear(struct h2_conn *h, struct h2_more *more) {
         return 0;
 }
 
-/* The parser is lost: the connection continues as any other. Open streams are reported as overlaps.
- * Called before h2_clear(). */
+/* The parser is lost: the connection continues unparsed. Open streams are reported as overlaps. Called
+ * before h2_clear(). */
 EXCHANGE_INLINE void h2_give_up(const struct h2_conn *h, struct exchange *x,
                                 struct exchange_effect *effect) {
         if (h->open > 0 || h->settled)
@@ -461,8 +461,8 @@ EXCHANGE_INLINE void h2_give_up(const struct h2_conn *h, struct exchange *x,
         exchange_shut(x, effect);
 }
 
-/* The server has responded to the preface in another protocol: what it has read was one request. Streams are
- * cleared when the connection is recognised as HTTP/2 again. */
+/* The server has responded to the preface in another protocol: the data it has read is one request. Streams
+ * are cleared when the connection is recognised as HTTP/2 again. */
 EXCHANGE_INLINE void h2_refuse(struct h2_conn *h, struct exchange *x, struct exchange_effect *effect) {
         effect->in_flight -= h->extra;
         h->open = h->taken = h->extra = 0;
@@ -471,8 +471,8 @@ EXCHANGE_INLINE void h2_refuse(struct h2_conn *h, struct exchange *x, struct exc
 }
 
 /* Whether a gRPC call has failed, by the convention of OpenTelemetry for servers: UNKNOWN,
- * DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS. Other codes are errors of the
- * client, or none. Without a status clients assume UNKNOWN, unless they have aborted the call. */
+ * DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS. Other codes are errors of the client,
+ * or none. If the status is missing, clients assume UNKNOWN, unless they have aborted the call. */
 static inline __attribute__((always_inline)) int h2_is_failed_call(const struct h2_stream *s) {
         __u32 code = s->grpc > 0 ? s->grpc - 1U : HPACK_GRPC_UNKNOWN;
 
@@ -480,7 +480,7 @@ static inline __attribute__((always_inline)) int h2_is_failed_call(const struct 
                (code == 2 || code == 4 || (code >= 12 && code <= 15));
 }
 
-/* Whether the status is unknown. */
+/* Whether the status of a gRPC call is unknown. */
 static inline __attribute__((always_inline)) int h2_is_unknown_call(const struct h2_stream *s) {
         return s->flags & H2_STREAM_GRPC && s->flags & H2_STREAM_OPEN && !(s->flags & H2_STREAM_CUT);
 }

@@ -3,28 +3,29 @@
 
 /* The protocols of memcached: text, including meta commands, and binary.
  *
- * A request is a line, for some commands with a block of data behind it, whose length is in the line; or
- * a header of 24 bytes with a body. A response is one line, or lines up to "END", each of which may have
- * a block of data as well; or a header with a body, or several of them (STAT).
+ * A request is a line, for some commands followed by a block of data whose length is in the line; or a
+ * header of 24 bytes with a body. A response is a line; or lines up to "END", each possibly with a block of
+ * data; or a header with a body, or several of them (STAT).
  *
- * Requests without a response ("noreply"), or with one only in some cases (the flag "q", the quiet
- * opcodes), are not counted. A binary response has the opcode of its request, so that one to a quiet
- * request can be recognised. A line of text cannot, unless "mn" follows the quiet requests: then all
- * lines up to "MN" belong to these.
+ * Requests without a response ("noreply"), or with one only in some cases (the flag "q", the quiet opcodes),
+ * are not counted. A binary response has the opcode of its request, which identifies responses to quiet
+ * requests. In the text protocol this is only possible if "mn" follows the quiet requests: all lines up to
+ * "MN" are then responses to these.
  *
- * The parser takes a line as memcached does, mistakes included: the response to an invalid line is a
+ * The parser treats a line as memcached does, including invalid ones: the response to an invalid line is a
  * line. */
 
 #include "parser.h"
 
-/* Limit of memcached itself: INT_MAX - 2 */
+/* Maximum length of data in memcached: INT_MAX - 2 */
 #define MEMCACHED_LENGTH_MAX 0x7ffffffdU
 
 #define MEMCACHED_REQUEST 0x80U
 #define MEMCACHED_RESPONSE 0x81U
 #define MEMCACHED_STAT 0x10U
 
-/* A header up to the length of the body, and the rest: 4 bytes chosen by the client, and 8 of a version. */
+/* Header up to and including the length of the body, and the rest of it: 4 bytes chosen by the client, and 8
+ * of a version. */
 #define MEMCACHED_HEADER_HEAD 12U
 #define MEMCACHED_HEADER_TAIL 12U
 
@@ -36,39 +37,40 @@
 enum memcached_state {
         MEMCACHED_START,
         MEMCACHED_WORD,         /* in the first word of a line */
-        MEMCACHED_NAMED,        /* behind that word, which ended with the byte in word_left; never between
-                                 * two windows */
-        MEMCACHED_ARGUMENTS,    /* in the other words, of lines where these have a meaning */
+        MEMCACHED_NAMED,        /* after that word, which ended with the byte in word_left; never between two
+                                 * windows */
+        MEMCACHED_ARGUMENTS,    /* in the other words, if they have a meaning for the parser */
         MEMCACHED_REST,         /* until the end of the line */
-        MEMCACHED_BLOCK,        /* before the last byte of a block of data, the "\n" behind it */
-        MEMCACHED_NEXT,         /* before one more line, or header, of the same response */
-        MEMCACHED_HEADER,       /* in the first half of a header, of which index bytes were parsed */
+        MEMCACHED_BLOCK,        /* before the last byte of a block of data, the "\n" that follows it */
+        MEMCACHED_NEXT,         /* before another line or header of the same response */
+        MEMCACHED_HEADER,       /* in the first half of a header; index: number of bytes parsed */
         MEMCACHED_BODY,         /* before the last byte of the message */
 };
 
-/* Fields of struct parser: word has the first eight letters of the first word of a line, number their
- * number; of other words the last eight. index is that of the word. number is then the length of the
- * data, left the kind of the line (enum memcached_line). */
+/* Use of struct parser: of the first word of a line, word has the first eight letters, and number their
+ * number; of other words, word has the last eight letters, index is the index of the word, and number the
+ * length of the data. left: kind of the line (enum memcached_line). */
 enum memcached_flag {
-        MEMCACHED_KNOWN         = 1 << 0,       /* of requests: a valid one was parsed; outlives it */
+        MEMCACHED_KNOWN         = 1 << 0,       /* of requests: a valid one was parsed; kept between
+                                                 * requests */
         MEMCACHED_BATCH         = 1 << 1,       /* of requests: quiet ones were parsed, and no "mn" since;
-                                                 * outlives them */
+                                                 * kept between requests */
         MEMCACHED_NOREPLY       = 1 << 2,       /* of requests: the last word is "noreply" */
-        MEMCACHED_QUIET         = 1 << 7,       /* of requests: it may have no response */
+        MEMCACHED_QUIET         = 1 << 7,       /* of requests: possibly without response */
         MEMCACHED_TUNNEL        = 1 << 0,       /* of responses: to "watch" */
-        MEMCACHED_BAD           = 1 << 3,       /* of both: an invalid number */
+        MEMCACHED_BAD           = 1 << 3,       /* of both directions: an invalid number */
 };
 
 #define MEMCACHED_KEPT (MEMCACHED_KNOWN | MEMCACHED_BATCH)
 
-/* Kind of a line, by its first word: number of words, including that one, and which of them have a
- * meaning. */
-#define MEMCACHED_WORDS(least, most) ((least) | (most) << 4)    /* at most 15: any number */
+/* Kind of a line, by its first word: minimum and maximum number of words including that one, and indices of
+ * words with a meaning. */
+#define MEMCACHED_WORDS(least, most) ((least) | (most) << 4)    /* most 15: unlimited */
 #define MEMCACHED_DATA(word) ((word) << 8)                      /* the length of the data; 0: no data */
-#define MEMCACHED_ENDS(word) ((word) << 12)                     /* "noreply" may be the last, from this on;
-                                                                 * 0: not */
-#define MEMCACHED_FLAGS(word) ((word) << 16)                    /* there may be the flag "q", from this on;
-                                                                 * 0: not */
+#define MEMCACHED_ENDS(word) ((word) << 12)                     /* "noreply" is valid from this word on;
+                                                                 * 0: nowhere */
+#define MEMCACHED_FLAGS(word) ((word) << 16)                    /* the flag "q" is valid from this word on;
+                                                                 * 0: nowhere */
 
 #define MEMCACHED_LEAST(line) ((line) & 15)
 #define MEMCACHED_MOST(line) ((line) >> 4 & 15)
@@ -77,27 +79,27 @@ enum memcached_flag {
 #define MEMCACHED_FLAGS_WORD(line) ((line) >> 16 & 15)
 
 enum memcached_line {
-        MEMCACHED_DISTINCT         = 1 << 20,   /* of requests: distinctive of memcached */
+        MEMCACHED_DISTINCT         = 1 << 20,   /* of requests: specific to memcached */
         MEMCACHED_SILENT        = 1 << 21,      /* of requests: has no response */
-        MEMCACHED_MN            = 1 << 22,      /* of requests: is "mn"; of responses: "MN" */
-        MEMCACHED_WATCH         = 1 << 23,      /* of requests: is "watch", after which the server sends
-                                                 * without requests */
-        MEMCACHED_MORE          = 1 << 24,      /* of responses: is not the last */
-        MEMCACHED_ALONE         = 1 << 25,      /* of responses: is this word alone */
-        MEMCACHED_LAST          = 1 << 26,      /* of responses: is the last one, for the rest */
-        MEMCACHED_FAILS         = 1 << 27,      /* of responses: is an error */
+        MEMCACHED_MN            = 1 << 22,      /* of requests: "mn"; of responses: "MN" */
+        MEMCACHED_WATCH         = 1 << 23,      /* of requests: "watch", after which the server sends without
+                                                 * requests */
+        MEMCACHED_MORE          = 1 << 24,      /* of responses: not the last line */
+        MEMCACHED_ALONE         = 1 << 25,      /* of responses: consists of this word alone */
+        MEMCACHED_LAST          = 1 << 26,      /* of responses: any other last line */
+        MEMCACHED_FAILS         = 1 << 27,      /* of responses: an error */
 };
 
 #define MEMCACHED_BYTES(byte) (0x0101010101010101ULL * (byte))
 
-/* Number of bytes, of eight with the first one lowest, before one that ends a word: a space or a control
- * character. */
+/* Number of bytes, out of eight with the first one least significant, before one that ends a word: a space
+ * or a control character. */
 static inline __attribute__((always_inline)) __u32 memcached_letters(__u64 word) {
         __u64 others = (word - MEMCACHED_BYTES(' ' + 1)) & ~word & MEMCACHED_BYTES(0x80);
 
         if (others == 0)
                 return 8;
-        /* Each byte before that one has its lowest bit set, and the sum of these is their number */
+        /* Keeps the lowest bit of each byte before that one: their sum is the number of these bytes */
         others = (((others & -others) >> 7) - 1) & MEMCACHED_BYTES(1);
         return others * MEMCACHED_BYTES(1) >> 56;
 }
@@ -106,7 +108,8 @@ static inline __attribute__((always_inline)) __u32 memcached_letters(__u64 word)
 #define MEMCACHED_IS(w) (length == sizeof(w) - 1 && \
                          word == WORD_OF(w, sizeof(w) - 1 < 8 ? sizeof(w) - 1 : 8))
 
-/* Kind of a request by its first word: the first eight letters, and the length. 0: unknown to memcached. */
+/* Kind of a request by its first word. word: its first eight letters; length: of the whole word. 0: unknown
+ * to memcached. */
 PARSER_FUNCTION __u32 memcached_command(__u64 word, __u32 length) {
         if (MEMCACHED_IS("get") || MEMCACHED_IS("gets"))
                 return MEMCACHED_WORDS(2, 15) | MEMCACHED_DISTINCT;
@@ -172,11 +175,11 @@ PARSER_FUNCTION int memcached_is_error(__u64 word, __u32 length) {
         return MEMCACHED_IS("ERROR") || MEMCACHED_IS("CLIENT_ERROR") || MEMCACHED_IS("SERVER_ERROR");
 }
 
-/* Limit of the first word of a response: a number of 64 bits. */
+/* Maximum length of the first word of a response: a number of 64 bits. */
 #define MEMCACHED_RESULT_MAX 20U
 
-/* Whether requests with this opcode have this number of bytes before the key. Others do not begin a
- * connection of memcached. */
+/* Whether requests with this opcode have this number of bytes (extras) before the key. Requests with other
+ * opcodes do not begin a memcached connection. */
 static inline __attribute__((always_inline)) int memcached_is_request(__u32 opcode, __u32 extras) {
         switch (opcode) {
 
@@ -197,8 +200,8 @@ static inline __attribute__((always_inline)) int memcached_is_request(__u32 opco
 
 #define MEMCACHED_KEY_MAX 250U
 
-/* Detects memcached by the first word of the first line, or by the first third of the first header.
- * Confirmed by the rest of the line and by the response. beanstalkd has a "delete" with a number. */
+/* Detects memcached by the first word of the first line, or by the first third of the first header, to be
+ * confirmed by the rest of the line and the response. beanstalkd has a "delete" with a number. */
 PARSER_FUNCTION int memcached_detect(__u64 bytes, __u32 length) {
         __u64 word = __builtin_bswap64(bytes);
         __u32 n, command, next;
@@ -224,7 +227,7 @@ PARSER_FUNCTION int memcached_detect(__u64 bytes, __u32 length) {
 
 /* ---- lines ---- */
 
-/* A word behind the first one has ended. */
+/* A word after the first one has ended. */
 static inline __attribute__((always_inline)) void memcached_argument_end(struct parser *p) {
         if (p->word == 0)
                 return;
@@ -244,7 +247,7 @@ static inline __attribute__((always_inline)) void memcached_digit(struct parser 
                 p->number = p->number * 10 + (byte - '0');
 }
 
-/* A letter of a word behind the first one. */
+/* A letter of a word after the first one. */
 static inline __attribute__((always_inline)) void memcached_argument(struct parser *p, __u32 byte) {
         if (p->index == MEMCACHED_DATA_WORD(p->left))
                 memcached_digit(p, byte);
@@ -265,7 +268,7 @@ PARSER_FUNCTION __u32 memcached_arguments(struct parser *p, const struct window 
         while (at < end && can_loop) {
                 word = window_word_low(w, at);
                 n = memcached_letters(word);
-                /* The bytes behind the window are stale */
+                /* The bytes after the end of the window are stale */
                 if (n > end - at)
                         n = end - at;
                 if (n == 0) {
@@ -296,11 +299,11 @@ PARSER_FUNCTION __u32 memcached_arguments(struct parser *p, const struct window 
 
 /* ---- headers ---- */
 
-/* Statuses of binary responses that are no failures: success, "key not found", "key exists", "item not
+/* Statuses of binary responses that are not failures: success, "key not found", "key exists", "item not
  * stored", and a step of an authentication. */
 #define MEMCACHED_FINE_STATUSES (1ULL << 0x00 | 1ULL << 0x01 | 1ULL << 0x02 | 1ULL << 0x05 | 1ULL << 0x21)
 
-/* Whether a response that begins with these bytes, and zeroes behind them, is an error. */
+/* Whether a response that begins with these bytes, zero-padded, is an error. */
 static inline __attribute__((always_inline)) int memcached_is_failure(__u64 word) {
         __u32 opcode = word >> 48 & 0xff, status = word & 0xffff;
 
@@ -311,8 +314,8 @@ static inline __attribute__((always_inline)) int memcached_is_failure(__u64 word
                word >> 16 == WORD_OF("ERROR\r", 6) || word >> 16 == WORD_OF("ERROR ", 6);
 }
 
-/* The first half of a header: key: the length of the key, and the status of a response in the upper half;
- * body: the length of all behind the header. */
+/* The first half of a header is complete. key: length of the key, and in the upper half the status of a
+ * response. body: length of everything after the header. */
 static inline __attribute__((always_inline)) __u32 memcached_header(struct parser *p, __u32 opcode,
                                                                     __u32 key, __u32 body, int responses) {
         __u32 status = key >> 16;
@@ -405,7 +408,7 @@ static inline __attribute__((always_inline)) __u32 memcached_request_line(struct
             p->flags & MEMCACHED_NOREPLY)
                 p->flags |= MEMCACHED_QUIET;
         if (p->flags & MEMCACHED_BAD) {
-                /* The response is an error at once, and no data follows. Meta commands get it even if
+                /* The response is an error, sent at once, and no data follows. Meta commands get it even if
                  * quiet */
                 if (MEMCACHED_FLAGS_WORD(line) > 0)
                         p->flags &= ~MEMCACHED_QUIET;
@@ -520,7 +523,7 @@ static inline __attribute__((always_inline)) void memcached_response_begin(struc
         p->left = 0;
         p->index = 0;
         if (p->state == MEMCACHED_START)
-                p->flags = PARSER_UNSOLICITED; /* so far */
+                p->flags = PARSER_UNSOLICITED; /* until it is known to be a response */
         p->flags &= ~MEMCACHED_BAD;
 }
 
@@ -561,8 +564,8 @@ static inline __attribute__((always_inline)) __u32 memcached_response_word(struc
         if (line & MEMCACHED_ALONE && p->word_left == ' ')
                 return PARSED_LOST;
 
-        /* Lines behind quiet requests belong to these, up to "MN". After "watch", if the server accepts it,
-         * there are no requests */
+        /* Lines after quiet requests are responses to these, up to "MN". After "watch", if the server
+         * accepts it, there are no requests */
         if (!(how & PROTOCOL_BARE) || line & MEMCACHED_MN)
                 p->flags &= ~PARSER_UNSOLICITED;
         if (how & PROTOCOL_TUNNEL && p->number == 2 && p->word == WORD_OF("OK", 2))

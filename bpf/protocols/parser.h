@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* Interface of protocol parsers. A parser finds the ends of messages in a stream, in each direction:
- * requests in data read by the application, responses in data sent. It sees the stream through a window,
- * keeps its state in struct parser between windows, may skip data, and never looks back.
- *
- * A further protocol needs a file like resp.h, and a line in the functions of protocols.h.
- *
- * Pure: compiled for BPF, for the unit tests and for the fuzzers. */
+/* A new protocol needs a file like resp.h, and a line in the functions of protocols.h. */
 
 #include <linux/types.h>
 
@@ -29,10 +23,10 @@ enum protocol {
         PROTOCOL_DNS,           /* over TCP */
         PROTOCOLS,              /* number of sequential protocols; multiplexed ones are in http2.h */
         PROTOCOL_HTTP2 = PROTOCOLS,
-        PROTOCOL_GRPC,          /* with gRPC */
+        PROTOCOL_GRPC,          /* HTTP/2 with gRPC */
 };
 
-/* State of one direction of a connection. Zeroed: at the beginning of a message. */
+/* State of one direction of a connection. All zero: at the beginning of a message. */
 struct parser {
         __u64 word;             /* private to the parser: first letters of a word */
         __u32 number;           /* private: number being parsed */
@@ -41,16 +35,17 @@ struct parser {
         __u8 state;             /* private: state within the message; 0: before its first byte */
         __u8 index;             /* private: index of the part */
         __u8 word_left;
-        __u8 flags;             /* of the message so far */
-        __u16 length_at;        /* HTTP: place of the line with the length of the body in the window; 0: not
-                                 * known */
+        __u8 flags;             /* flags of the message so far */
+        __u16 length_at;        /* HTTP: position of the line with Content-Length in the window; 0:
+                                 * unknown */
 };
 
-/* Flag of a request: complete enough for a response, and counted, although its rest is still to come. */
+/* Flag of a request: complete enough for a response, and counted, although more of it is to come. */
 #define PARSER_PENDING (1 << 4)
-/* Flag of a response: it responds to nothing, or that is unknown yet. */
+/* Flag of a response: not a response to a request, or not known yet. */
 #define PARSER_UNSOLICITED (1 << 5)
-/* Flag of a response: a stream without end, such as server-sent events; its duration is up to the sender. */
+/* Flag of a response: an infinite stream, such as server-sent events, with a duration that is up to the
+ * sender. */
 #define PARSER_STREAM (1 << 6)
 
 /* Meaning of a byte. */
@@ -70,7 +65,7 @@ enum parsed {
         PARSED_NAMED    = 1 << 8,       /* the name of a request is complete, see protocol_name() */
 };
 
-/* Of a response: HTTP/2 follows, with the response to the same request on stream 1. */
+/* Meaning of a response after which HTTP/2 follows, with the response to the same request on stream 1. */
 #define PARSED_UPGRADE (PARSED_NOTHING | PARSED_TUNNEL | PARSED_BARE)
 
 /* Return value of a parser: number of bytes taken, number of plain requests or responses that ended in them,
@@ -92,10 +87,11 @@ enum parsed {
 #define PROTOCOL_BARE (1U << 10)        /* the next response is to a request with PARSED_BARE */
 #define PROTOCOL_TUNNEL (1U << 11)      /* the next response is to a request with PARSED_TUNNEL */
 #define PROTOCOL_NAMES (1U << 12)       /* names of requests are needed */
-#define PROTOCOL_MORE (1U << 13)        /* more is at hand behind the window, which can begin later, too */
+#define PROTOCOL_MORE (1U << 13)        /* more data follows the window, which may be moved forward */
 
-/* Part of the stream visible at a time. Loading costs as much as parsing, so larger is better; it is in the
- * storage of the connection, which is charged to the application. Eight bytes may be read at any offset. */
+/* Part of the stream visible at a time. Loading costs as much as parsing, so larger is better; but the
+ * window is in the storage of the connection, which is charged to the application. Eight bytes may be read
+ * at any offset. */
 #define WINDOW_SIZE 512U
 
 struct window {
@@ -127,7 +123,7 @@ static inline __attribute__((always_inline)) __u64 window_word(const struct wind
         return __builtin_bswap64(window_word_low(w, at));
 }
 
-/* Skips bytes, as far as the window reaches. */
+/* Skips p->skip bytes, as far as the window reaches. Returns the new position. */
 static inline __attribute__((always_inline)) __u32 window_skip(struct parser *p, __u32 at, __u32 end) {
         __u32 n = at < end ? end - at : 0;
 

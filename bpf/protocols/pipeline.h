@@ -2,75 +2,73 @@
 #pragma once
 
 /* State of a parsed connection: where its requests and responses end, and which requests have no response
- * yet. Everything here happens under the socket lock, reading and sending, in the order of the application;
- * arrivals, which do not, are in struct exchange.
+ * yet. All functions run under the socket lock, in the order in which the application reads and sends;
+ * arrivals, which do not take it, are handled by struct exchange.
  *
- * Responses are in the order of requests, but for DNS, where requests have IDs. Pure: compiled for BPF and
- * for the unit tests. */
+ * Responses are in the order of requests, except for DNS, where requests have IDs. Pure: compiled for BPF
+ * and for the unit tests. */
 
 #include "exchange.h"
 #include "http-shape.h"
 #include "protocols.h"
 
-/* Requests that arrived in the same segment and were read together have all times in common, and form a
- * batch. Pipelining clients have few batches outstanding; what does not fit joins the newest. */
+/* Requests that arrived in the same segment and were read together have the same times, and form a batch.
+ * Pipelining clients have few batches outstanding; requests beyond the limit join the newest batch. */
 #define PIPELINE_BATCHES 8
 
 struct pipeline_batch {
         __u64 first_at;         /* as in struct exchange; 0: not seen */
         __u64 last_at;
-        __u64 read_at;          /* 0: copied to the application, which is still in the call */
+        __u64 read_at;          /* 0: being copied to the application, the call has not returned */
         __u32 n;
         __u16 waits;            /* PARSED_WAITS */
-        __u16 excluded;         /* number of excluded requests among them */
+        __u16 excluded;         /* number of excluded ones among the n requests */
 };
 
 enum pipeline_flag {
-        PIPELINE_RESPONDING  = 1 << 0,       /* a response is being sent */
-        PIPELINE_RESPONDED   = 1 << 1,       /* a response has been sent: struct exchange has the times of
-                                              * the last one */
-        PIPELINE_SERVER_PUSH     = 1 << 2,       /* the server sends without requests */
-        PIPELINE_UNDERSTOOD = 1 << 3,       /* at least one request was parsed: it is this protocol */
-        PIPELINE_TUNNEL     = 1 << 4,       /* the newest request is for a tunnel */
-        PIPELINE_LOST_SYNC     = 1 << 5,       /* the last response was not parsed: its end is unknown */
-        PIPELINE_EXCLUDING   = 1 << 6,       /* the request being read is excluded */
-        PIPELINE_EXCLUDED   = 1 << 7,       /* the last response begun belongs to an excluded request */
+        PIPELINE_RESPONDING  = 1 << 0,  /* a response is being sent */
+        PIPELINE_RESPONDED   = 1 << 1,  /* a response has been sent: struct exchange has the times of the
+                                         * last one */
+        PIPELINE_SERVER_PUSH = 1 << 2,  /* the server sends without requests */
+        PIPELINE_UNDERSTOOD  = 1 << 3,  /* at least one request was parsed: the protocol is confirmed */
+        PIPELINE_TUNNEL      = 1 << 4,  /* the newest request is for a tunnel */
+        PIPELINE_LOST_SYNC   = 1 << 5,  /* the last response was not parsed: its end is unknown */
+        PIPELINE_EXCLUDING   = 1 << 6,  /* the request being read is excluded */
+        PIPELINE_EXCLUDED    = 1 << 7,  /* the last response begun belongs to an excluded request */
 };
 
-/* Bytes of requests were read that the parser has not seen, because the kernel skipped the program or they
- * were spliced, or that it failed to parse. Until the parser resumes (pipeline_resumes()), requests are
- * known by their responses, which are complete. */
+/* Whether bytes of requests were read that the parser did not see, because the kernel skipped the program or
+ * they were spliced, or failed to parse. Until the parser resumes (pipeline_resumes()), requests are
+ * inferred from the responses, which are all seen. */
 enum pipeline_missed {
         PIPELINE_FOLLOWED,
-        PIPELINE_MISSED,                    /* each response is one to a request, of which perhaps nothing
-                                             * was seen */
-        PIPELINE_MISSED_RESPONDED,          /* as many responses have been sent as there were requests, as
-                                             * far as is known */
+        PIPELINE_MISSED,                /* each response stands for a request, which may not have been seen
+                                         * at all */
+        PIPELINE_MISSED_RESPONDED,      /* all requests seem to have their response */
 };
 
 /* Which direction of a connection the parser has failed on. */
 enum pipeline_side {
-        PIPELINE_REQUESTS   = 1 << 0,       /* until it resumes */
-        PIPELINE_RESPONSES  = 1 << 1,       /* at least one response: the connection counts as unparsed */
+        PIPELINE_REQUESTS   = 1 << 0,   /* until the parser resumes */
+        PIPELINE_RESPONSES  = 1 << 1,   /* at least one response: the connection counts as unparsed */
 };
 
-/* Limit of outstanding requests of which it is known whether the response has a body (HEAD): a ring of bits.
- * With Nagle's algorithm, a server reads some hundred pipelined requests before the first response is sent.
- * A later HEAD is not parsed. */
+/* Maximum number of outstanding requests for which a bit in a ring stores whether the response has a body
+ * (HEAD has none). With Nagle's algorithm, a server reads some hundred pipelined requests before the first
+ * response is sent. A HEAD beyond the limit is not parsed. */
 #define PIPELINE_BODYLESS_MAX 1024U
 
-/* Likewise for excluded requests. The tools of Redis with the deepest pipeline are mostly used with 128
- * requests in flight. */
+/* The same for excluded requests. Redis tools with deep pipelines mostly have 128 requests in flight. */
 #define PIPELINE_EXCLUDED_MAX 128U
 
-/* The time of the response does not go on, though it does: it waited by intent, or is a stream of
- * messages. */
+/* The duration of the response has ended although more of it is sent: it was delayed by intent, or is a
+ * stream of messages. */
 #define PIPELINE_OVER 0xffU
 
 /* Arrival times of a chunk of requests. */
 struct arrival_times {
-        __u64 came_at;          /* of all bytes, if they arrived at once */
-        struct exchange_marks marks; /* otherwise, the marks */
+        __u64 came_at;          /* arrival of all bytes, if they arrived at once */
+        struct exchange_marks marks; /* otherwise */
         __u32 how;              /* PROTOCOL_NAMES: requests are excluded by name; PROTOCOL_MORE */
 };
 
@@ -79,30 +77,31 @@ struct pipeline {
         struct parser out;
         __u32 in_pos;           /* end of parsed requests, sequence number */
         __u32 pending;          /* requests read without any response byte sent */
-        __u32 extra;            /* in flight besides the one of struct exchange */
+        __u32 extra;            /* requests in flight besides the one of struct exchange */
         __u8 protocol;          /* enum protocol */
         __u8 flags;             /* enum pipeline_flag */
         __u8 head;              /* index of the oldest batch */
         __u8 n_groups;
         __u64 begun_at;         /* arrival of the first byte of a partially read request */
         union {
-                __u64 bare[PIPELINE_BODYLESS_MAX / 64]; /* requests with a response without body: ring of
-                                                         * bits */
+                __u64 bare[PIPELINE_BODYLESS_MAX / 64]; /* ring of bits by request: the response has no
+                                                         * body */
                 struct {
-                        __u32 ids[PIPELINE_BATCHES];    /* DNS: of the first request in each batch */
-                        __u32 last_id;                  /* of the last response */
+                        __u32 ids[PIPELINE_BATCHES];    /* DNS: ID of the first request in each batch,
+                                                         * pipeline_id() */
+                        __u32 last_id;                  /* ID of the last response */
                 };
         };
-        __u32 bare_head;        /* index of the oldest outstanding one */
+        __u32 bare_head;        /* index of the oldest outstanding request in this ring */
         __u32 n_bare;           /* number of bits set */
         __u64 excluded[PIPELINE_EXCLUDED_MAX / 64]; /* bitmap of excluded requests among the outstanding
                                                      * ones, oldest in the lowest bit */
         __u64 oldest_at;        /* arrival of the oldest request that is not excluded */
-        __u32 excluding;        /* number of excluded ones among these */
+        __u32 excluding;        /* number of excluded ones among the outstanding requests */
         __u8 missed;            /* enum pipeline_missed */
-        __u8 intends;           /* 1: the last request that took long has waited by intent (intent.h) */
+        __u8 intends;           /* 1: the last request that took long was delayed by intent (intent.h) */
         __u8 not_understood;    /* enum pipeline_side */
-        __u8 parts;             /* of the response: short ones in succession, each written when nothing was
+        __u8 parts;             /* consecutive short parts of the response, each written when nothing was
                                  * unsent; 0: something is unsent; or PIPELINE_OVER */
         struct http_shape shape; /* of the last response */
         struct pipeline_batch groups[PIPELINE_BATCHES];
@@ -129,7 +128,7 @@ EXCHANGE_INLINE int pipeline_is_bare(const struct pipeline *t, __u32 i) {
         return t->n_bare > 0 && i < PIPELINE_BODYLESS_MAX && t->bare[bit / 64] >> (bit & 63) & 1;
 }
 
-/* Frees the place of a request in the ring when its response begins. */
+/* Clears the bit of a request in the ring when its response begins. */
 EXCHANGE_INLINE void pipeline_response_bare(struct pipeline *t, __u32 i) {
         __u32 bit = (t->bare_head + i) & (PIPELINE_BODYLESS_MAX - 1);
 
@@ -182,7 +181,7 @@ EXCHANGE_INLINE __u32 pipeline_outstanding(const struct pipeline *t) {
         return t->pending - t->excluding;
 }
 
-/* n requests were read; n is 1 for an excluded one. */
+/* n requests were read; n is 1 for an excluded request. */
 EXCHANGE_INLINE void pipeline_push(struct pipeline *t, __u32 n, __u64 first_at, __u64 last_at,
                                    __u32 parsed) {
         struct pipeline_batch *g = pipeline_newest(t);
@@ -210,7 +209,7 @@ EXCHANGE_INLINE void pipeline_push(struct pipeline *t, __u32 n, __u64 first_at, 
         if (parsed & PARSED_TUNNEL)
                 t->flags |= PIPELINE_TUNNEL;
 
-        /* Times change if more of the request is to come */
+        /* The times of a request still change if more of it is to come */
         if (t->n_groups > 0 &&
             (t->n_groups == PIPELINE_BATCHES || (g->first_at == first_at && g->last_at == last_at &&
                                                                g->read_at == 0 && g->waits == waits &&
@@ -230,7 +229,8 @@ EXCHANGE_INLINE void pipeline_push(struct pipeline *t, __u32 n, __u64 first_at, 
         t->n_groups++;
 }
 
-/* More was read of the newest request, which was complete enough for a response. There may have been one. */
+/* More was read of the newest request, which had been complete enough for a response, and may have got
+ * one. */
 EXCHANGE_INLINE void pipeline_push_more(struct pipeline *t, __u64 last_at) {
         struct pipeline_batch *g = pipeline_newest(t);
 
@@ -240,7 +240,7 @@ EXCHANGE_INLINE void pipeline_push_more(struct pipeline *t, __u64 last_at) {
         g->read_at = 0;
 }
 
-/* A further request was read. A response to an unseen request still being parsed was one without body
+/* Another request was read. A response to an unseen request that is still being parsed is one without body
  * (HEAD). */
 EXCHANGE_INLINE void pipeline_end_unseen(struct pipeline *t) {
         const struct parser fresh = {};
@@ -249,8 +249,8 @@ EXCHANGE_INLINE void pipeline_end_unseen(struct pipeline *t) {
         t->flags &= ~(PIPELINE_RESPONDING | PIPELINE_LOST_SYNC);
 }
 
-/* The beginning of the next request is unknown. first_at, last_at: arrival of the bytes that show that there
- * is one. */
+/* The beginning of the next request is unknown. first_at, last_at: arrival of the bytes that indicate a
+ * request. */
 EXCHANGE_INLINE void pipeline_miss(struct pipeline *t, __u64 first_at, __u64 last_at, __u32 unsent) {
         const struct parser fresh = {};
 
@@ -259,15 +259,15 @@ EXCHANGE_INLINE void pipeline_miss(struct pipeline *t, __u64 first_at, __u64 las
         t->flags &= ~PIPELINE_EXCLUDING;
         if (t->missed && t->pending == 0 && unsent == 0)
                 pipeline_end_unseen(t);
-        /* A request, unless it was the rest of one counted already */
+        /* The bytes are a request, unless they are the rest of one that is already counted */
         if (t->in.state == 0 ? t->pending == 0 : !(t->in.flags & PARSER_PENDING))
                 pipeline_push(t, 1, t->begun_at, last_at, 0);
         t->in = fresh;
         t->missed = PIPELINE_MISSED;
 }
 
-/* The application has read up to this position, parts of which the parser has not seen. first_at, last_at:
- * arrival of these bytes. */
+/* The application has read up to this position, partly unseen by the parser. first_at, last_at: arrival of
+ * these bytes. */
 EXCHANGE_INLINE void pipeline_lose_sync(struct pipeline *t, __u32 position, __u64 first_at, __u64 last_at,
                                         __u32 unsent) {
         const struct parser fresh = {};
@@ -281,7 +281,7 @@ EXCHANGE_INLINE void pipeline_lose_sync(struct pipeline *t, __u32 position, __u6
                         pipeline_push_more(t, last_at);
                 return;
         }
-        /* Exactly the rest of a request: the next byte begins one */
+        /* Exactly the rest of a request: the next byte begins another one */
         if (t->missed == PIPELINE_FOLLOWED && t->in.flags & PARSER_PENDING &&
             protocol_is_rest(t->protocol, &t->in, n)) {
                 pipeline_push_more(t, last_at);
@@ -291,8 +291,8 @@ EXCHANGE_INLINE void pipeline_lose_sync(struct pipeline *t, __u32 position, __u6
         pipeline_miss(t, first_at, last_at, unsent);
 }
 
-/* Data up to this position could not be parsed. From here on requests are known by their responses, as
- * behind unseen bytes: the server, too, mostly responds with an error, and closes. */
+/* Data up to this position could not be parsed. From here on requests are inferred from the responses, as
+ * after unseen bytes: the server, too, mostly responds with an error and closes. */
 EXCHANGE_INLINE void pipeline_misunderstand(struct pipeline *t, __u32 position, __u64 came_at,
                                             __u32 unsent) {
         t->in_pos = position;
@@ -306,7 +306,7 @@ EXCHANGE_INLINE void pipeline_push_unseen(struct pipeline *t, __u32 n) {
 }
 
 /* Whether the parser resumes at this position with these bytes: everything before was read and responded to,
- * nothing is unsent, and they look like the beginning of a request. */
+ * nothing is unsent, and the bytes look like the beginning of a request. */
 EXCHANGE_INLINE int pipeline_resumes(struct pipeline *t, __u32 position, __u64 bytes, __u32 length,
                                      __u32 unsent) {
         const struct parser fresh = {};
@@ -348,7 +348,7 @@ EXCHANGE_INLINE __u64 pipeline_oldest(const struct pipeline *t) {
         return 0;
 }
 
-/* The newest requests were parsed before their arrival was known. */
+/* Sets the arrival of the newest requests, if it was unknown when they were parsed. */
 EXCHANGE_INLINE void pipeline_push_time(struct pipeline *t, __u64 first_at, __u64 last_at) {
         struct pipeline_batch *g = pipeline_newest(t);
 
@@ -397,7 +397,7 @@ PARSER_FUNCTION __u32 pipeline_complete(struct pipeline *t, __u32 n, struct pipe
         return n;
 }
 
-/* Whether a response is being sent whose time goes on. */
+/* Whether a response is being sent, and its duration has not ended. */
 EXCHANGE_INLINE int pipeline_is_responding(const struct pipeline *t) {
         return (t->flags & (PIPELINE_RESPONDING | PIPELINE_EXCLUDED)) == PIPELINE_RESPONDING &&
                 t->parts != PIPELINE_OVER;
@@ -416,9 +416,9 @@ EXCHANGE_INLINE int pipeline_is_streaming(const struct pipeline *t) {
         return t->out.state != 0 && t->out.flags & PARSER_STREAM;
 }
 
-/* Data leaves. begins: of a response, or of several. Returns whether it is the next message of a stream,
- * which the server writes when it has one (exchange_depart()): the response ends before it. lasts: time
- * since it has begun. */
+/* Data is sent. begins: it begins one response, or several. lasts: time since the response began. Returns
+ * whether the data is the next message of a stream, which the server writes when it has one
+ * (exchange_depart()): the response ended before it. */
 PARSER_FUNCTION __u32 pipeline_note_part(struct pipeline *t, __u32 begins, __u32 bytes, __u32 complete,
                                          __u64 lasts) {
         if (!t)
@@ -435,7 +435,7 @@ PARSER_FUNCTION __u32 pipeline_note_part(struct pipeline *t, __u32 begins, __u32
         return 0;
 }
 
-/* Whether the rest of a request already responded to is still to come. */
+/* Whether the rest of a request that already has a response is still to come. */
 EXCHANGE_INLINE int pipeline_is_late(const struct pipeline *t) {
         return t->pending == 0 && t->in.state != 0 && t->in.flags & PARSER_PENDING;
 }
@@ -478,7 +478,8 @@ EXCHANGE_INLINE void pipeline_reset(struct pipeline *t) {
         t->excluding = 0;
 }
 
-/* The connection never was of this protocol, or is not to be parsed any more: it continues as any other. */
+/* The connection is not of this protocol after all, or is not to be parsed any more: it continues
+ * unparsed. */
 EXCHANGE_INLINE void pipeline_abandon(struct pipeline *t, struct exchange *x,
                                       struct exchange_effect *effect) {
         const struct pipeline_batch *g = &t->groups[t->head & (PIPELINE_BATCHES - 1)];
@@ -504,7 +505,7 @@ EXCHANGE_INLINE void pipeline_abandon(struct pipeline *t, struct exchange *x,
         effect->in_flight += pipeline_extra(t);
 }
 
-/* The response turns the connection into a stream without requests. */
+/* The response turns the connection into a tunnel: no requests follow. */
 EXCHANGE_INLINE void pipeline_end(struct pipeline *t, struct exchange *x, struct exchange_effect *effect) {
         x->state = EXCHANGE_IDLE;
         x->flags = (x->flags & ~(EXCHANGE_PARSED | EXCHANGE_LATE)) | EXCHANGE_DONE;
@@ -526,20 +527,20 @@ EXCHANGE_INLINE void pipeline_half_close(struct pipeline *t, struct exchange *x,
         pipeline_commit(t, x, now, unsent == 0, effect);
 }
 
-/* A connection ends with so many outstanding requests: the number of failed ones. If the unit ends it
- * (by_unit: all ones), those that were read before the last response was sent are refused together: behind a
- * request with which the client ends the connection ("Connection: close", QUIT), or one that is in error.
- * Without branches, which the verifier would follow through all that comes after. */
+/* Number of failed requests, when a connection ends with outstanding ones. by_unit: all ones if the unit
+ * ends it. In that case requests that were read before the last response was sent count as one: they follow
+ * a request with which the client ends the connection ("Connection: close", QUIT), or one in error.
+ * Branchless, since the verifier would explore everything after a branch twice. */
 EXCHANGE_INLINE __u32 pipeline_get_failed(struct pipeline *t, const struct exchange *x, __u32 outstanding,
                                           __u64 by_unit) {
-        __u64 read_at = pipeline_newest(t)->read_at; /* 0: the read has not returned */
+        __u64 read_at = pipeline_newest(t)->read_at; /* 0: the read call has not returned */
 
         return histogram_choose(by_unit & histogram_if_less(read_at - 1, x->last_out_at), 1, outstanding);
 }
 
-/* Whether data sent from the beginning of a response on may be a complete one: a single request, nothing
- * else received, and everything written is sent. Then it is like any connection without pipelining. More
- * than servers write at once may be a part. */
+/* Whether data sent from the beginning of a response on may be a complete response: there is a single
+ * request, nothing else was received, and everything written is sent. Such data is handled like that of a
+ * connection without pipelining. More than servers write at once may be a part. */
 #define PIPELINE_WHOLE_MAX 65536U
 
 EXCHANGE_INLINE int pipeline_is_single(const struct pipeline *t, const struct exchange *x, __u32 bytes,
@@ -549,7 +550,7 @@ EXCHANGE_INLINE int pipeline_is_single(const struct pipeline *t, const struct ex
                 t->in.state == 0 && x->n_marks == 0 && complete && bytes < PIPELINE_WHOLE_MAX;
 }
 
-/* Whether such data is complete, so that it need not be parsed. */
+/* Whether such data is a complete response, and need not be parsed. */
 EXCHANGE_INLINE int pipeline_is_whole(const struct pipeline *t, int single) {
         return single && !protocol_is_framed(t->protocol);
 }
@@ -560,21 +561,21 @@ EXCHANGE_INLINE int pipeline_may_be_alike(const struct pipeline *t) {
                !(t->flags & (PIPELINE_TUNNEL | PIPELINE_LOST_SYNC));
 }
 
-/* Whether such data, having been parsed, may be a shape for the next response. */
+/* Whether such data, after it was parsed, may provide the shape of the next response. */
 EXCHANGE_INLINE int pipeline_may_have_shape(const struct pipeline *t) {
         return t->protocol == PROTOCOL_HTTP1 && t->out.state == 0 && t->shape.misses < HTTP_SHAPE_MISSES_MAX;
 }
 
-/* Whether the data belongs to the previous response: there was no other request, and the end of that
- * response is unknown. */
+/* Whether data belongs to the previous response: there was no other request, and the end of that response is
+ * unknown. */
 EXCHANGE_INLINE int pipeline_is_more(const struct pipeline *t) {
         return t->pending == 0 && t->missed != PIPELINE_MISSED &&
                !(t->flags & (PIPELINE_RESPONDING | PIPELINE_SERVER_PUSH)) && t->out.state == 0 &&
                 (t->flags & PIPELINE_LOST_SYNC || !protocol_is_framed(t->protocol));
 }
 
-/* RESP3 push messages, such as key invalidations: not a response, nor part of one. bytes: beginning of the
- * data, first one least significant: ">2" and CRLF. */
+/* Whether data is a RESP3 push message, such as a key invalidation, which is neither a response nor part of
+ * one. bytes: beginning of the data (">2" and CRLF), first one least significant. */
 EXCHANGE_INLINE int pipeline_is_push(__u64 bytes, __u32 protocol) {
         return protocol == PROTOCOL_REDIS && (bytes & 0xffff00ff) == 0x0a0d003e;
 }
@@ -583,11 +584,11 @@ EXCHANGE_INLINE int pipeline_is_push(__u64 bytes, __u32 protocol) {
 struct parsed_chunk {
         __u32 begun;            /* responses begun */
         __u8 lost;              /* 1: not parsable */
-        __u8 tunnel;            /* 1: no requests behind the last response; 2: HTTP/2 behind it */
+        __u8 tunnel;            /* 1: a tunnel follows the last response; 2: HTTP/2 follows it */
         __u16 named;            /* 1: a request has a name, to be looked up before parsing continues */
         __u32 streams;          /* responses found to be streams */
         __u32 status4xx;        /* of the responses begun */
-        __u32 failed;           /* HTTP: of these, with status 5xx; others: error replies that ended */
+        __u32 failed;           /* HTTP: those of them with status 5xx; others: error replies that ended */
 };
 
 /* A response begins. If its request is not complete, it is an early response (oversized head or line). */
@@ -608,16 +609,16 @@ EXCHANGE_INLINE void pipeline_begins(struct pipeline *t, struct parsed_chunk *pi
         piece->failed += class == 5;
 }
 
-/* With the ID of a request of DNS: there is one, and no response has had it. */
+/* Set in ids together with the ID of a DNS request that has no response yet. */
 #define PIPELINE_ID_OPEN (1U << 16)
 
 EXCHANGE_INLINE __u32 pipeline_id(const struct parser *p) {
         return PIPELINE_ID_OPEN | dns_id(p->word);
 }
 
-/* A response of DNS begins, behind so many others of the chunk: the request with its ID becomes the first
- * one. Requests that joined a batch have none, and come in their order. Returns 0 if it is none: zones are
- * transferred in several messages with the same ID. */
+/* A DNS response begins, after begun others in the chunk: moves the request with its ID to the front.
+ * Requests that joined a batch have no ID, and are completed in order. Returns 0 if it is not the response
+ * to a request: zones are transferred in several messages with the same ID. */
 PARSER_FUNCTION __u32 pipeline_match(struct pipeline *t, __u32 begun) {
         __u32 id, last, at = PIPELINE_BATCHES;
         struct pipeline_batch g;
@@ -627,7 +628,7 @@ PARSER_FUNCTION __u32 pipeline_match(struct pipeline *t, __u32 begun) {
         id = pipeline_id(&t->out);
         last = t->last_id;
         t->last_id = id;
-        /* Without branches, which the verifier would follow through all that comes after */
+        /* Branchless, since the verifier would explore everything after a branch twice */
         for (__u32 i = 0; i < PIPELINE_BATCHES; i++) {
                 __u64 is = histogram_if_zero(t->ids[(t->head + i) & (PIPELINE_BATCHES - 1)] ^ id) &
                         histogram_if_less(i, t->n_groups) & histogram_if_less(i, at);
@@ -644,7 +645,7 @@ PARSER_FUNCTION __u32 pipeline_match(struct pipeline *t, __u32 begun) {
                         __u64 here = histogram_if_less(begun, n);
 
                         t->ids[k] &= ~here;
-                        begun = (begun - n) | here; /* the largest number behind it */
+                        begun = (begun - n) | here; /* all ones after the batch was found */
                 }
                 return 1;
         }
@@ -663,8 +664,8 @@ PARSER_FUNCTION __u32 pipeline_match(struct pipeline *t, __u32 begun) {
         return 1;
 }
 
-/* These take bytes from at to end of the window of the connection, as many as they can, and return their
- * number. */
+/* Parses bytes of responses from at to end of the window of the connection, as many as possible. Returns
+ * their number. */
 PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *t, __u32 at, __u32 end,
                                               struct parsed_chunk *piece) {
         __u32 how, n, meaning, r;
@@ -676,7 +677,7 @@ PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *t, __u32 at, __u3
         how = t->protocol;
 
         if (protocol_is_framed(t->protocol)) {
-                /* One by one, as the kind of each depends on its request */
+                /* One at a time, as parsing depends on the request */
                 how |= PROTOCOL_SINGLE;
                 if (pipeline_is_bare(t, piece->begun))
                         how |= PROTOCOL_BARE;
@@ -697,7 +698,7 @@ PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *t, __u32 at, __u3
         if (meaning & PARSED_TUNNEL)
                 piece->tunnel = meaning & PARSED_BARE ? 2 : 1;
 
-        /* Completed responses, without one begun before, and the incomplete one */
+        /* Responses that began: the completed ones, without one that began before, and the incomplete one */
         after = t->out.state != 0 && !(t->out.flags & PARSER_UNSOLICITED);
         n += after - before;
         if (!protocol_is_framed(t->protocol)) {
@@ -726,7 +727,7 @@ PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *t, __u32 at, __u3
         return PARSED_TAKEN(r);
 }
 
-/* Ends the response if its next byte is the last one of a body, whatever that is. Returns 1 then: the byte
+/* Ends the response if its next byte is the last one of a body, whatever its value. Returns 1 if that byte
  * is taken. */
 EXCHANGE_INLINE int pipeline_end_body(struct pipeline *t) {
         if (!protocol_is_rest(t->protocol, &t->out, 1))
@@ -740,13 +741,13 @@ EXCHANGE_INLINE __u64 pipeline_when(const struct arrival_times *times, __u32 pos
         return times->came_at ?: exchange_when(&times->marks, position, last);
 }
 
-/* window: at in the upper half, end in the lower. position: of the first byte in the stream. If piece->named
- * is set, the caller decides by protocol_name() whether the request is excluded, sets PIPELINE_EXCLUDING in
- * that case, and clears it. */
+/* Parses bytes of requests. window: at in the upper half, end in the lower one. position: of the first byte
+ * in the stream. If piece->named is set, the caller decides by protocol_name() whether the request is
+ * excluded, sets PIPELINE_EXCLUDING if it is, and clears piece->named. */
 EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window,
                                              const struct arrival_times *times, __u32 position,
                                              struct parsed_chunk *piece) {
-        /* Masks in place of branches, which the verifier would follow through all that comes after */
+        /* Masks instead of branches: the verifier would explore everything after a branch twice */
         __u64 last_at, dns = histogram_if_zero(t->protocol ^ PROTOCOL_DNS);
         __u32 single = (histogram_if_zero(times->came_at) | dns) & PROTOCOL_SINGLE;
         __u32 at = window >> 32, end = window, r, n, meaning, apart = dns & PARSED_PENDING, k;
@@ -754,7 +755,7 @@ EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window,
 
         halfway = t->in.state != 0;
         pending = halfway && t->in.flags & PARSER_PENDING;
-        /* The first of the requests here */
+        /* Concerns the first of the requests parsed here */
         too_many = t->flags & PIPELINE_EXCLUDING && t->pending >= PIPELINE_EXCLUDED_MAX;
 
         if (!halfway)
@@ -784,7 +785,7 @@ EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window,
         if ((meaning & (PARSED_END | PARSED_NOTHING)) == PARSED_END || meaning & PARSED_PENDING)
                 pipeline_push(t, 1, t->begun_at, last_at, meaning);
         else if (meaning & PARSED_END)
-                t->flags &= ~PIPELINE_EXCLUDING; /* it had a name, but is not a request */
+                t->flags &= ~PIPELINE_EXCLUDING; /* had a name, but is not a request */
         if (meaning & PARSED_NAMED)
                 piece->named = 1;
         if (meaning & PARSED_LOST || (meaning & PARSED_BARE && t->pending > PIPELINE_BODYLESS_MAX))
@@ -792,21 +793,21 @@ EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window,
         return PARSED_TAKEN(r);
 }
 
-/* As above, verified once. */
+/* The same, verified once. */
 PARSER_FUNCTION __u32 pipeline_request_bytes(struct pipeline *t, __u64 window,
                                              const struct arrival_times *times, __u32 position,
                                              struct parsed_chunk *piece) {
         return t && times && piece ? pipeline_take_requests(t, window, times, position, piece) : 0;
 }
 
-/* After a chunk that ends at this position. */
+/* Called after a chunk that ends at this position. */
 EXCHANGE_INLINE void pipeline_request_chunk(struct pipeline *t, const struct arrival_times *times,
                                             __u32 position) {
         if (t->in.state != 0 && t->in.flags & PARSER_PENDING)
                 pipeline_push_more(t, pipeline_when(times, position, 1));
 }
 
-/* Whether the first response on the connection is not of the protocol: then the request only looked like it.
+/* Whether the first response on the connection is not of the protocol, and the request only looked like it.
  * first: the connection is known from its beginning, and no response was sent before. */
 EXCHANGE_INLINE int pipeline_has_lost_sync(const struct pipeline *t, const struct parsed_chunk *piece,
                                            int first) {
@@ -814,7 +815,7 @@ EXCHANGE_INLINE int pipeline_has_lost_sync(const struct pipeline *t, const struc
                (first || protocol_is_guessed(t->protocol));
 }
 
-/* Forgets all outstanding requests: nothing is unsent, and the parser has failed on their responses. */
+/* Drops all outstanding requests, when nothing is unsent and the parser has failed on their responses. */
 EXCHANGE_INLINE void pipeline_leave_out(struct pipeline *t) {
         t->pending = t->n_groups = 0;
         pipeline_clear_bare(t);
@@ -822,7 +823,7 @@ EXCHANGE_INLINE void pipeline_leave_out(struct pipeline *t) {
         t->excluding = 0;
 }
 
-/* After the chunk: number of requests with a response now. */
+/* Called after a chunk. Returns the number of requests whose response has begun. */
 EXCHANGE_INLINE __u32 pipeline_responses(struct pipeline *t, const struct parsed_chunk *piece,
                                          int complete) {
         const struct parser fresh = {};

@@ -24,9 +24,10 @@ PARSER_FUNCTION __u32 protocol_detect(__u64 bytes, __u32 length) {
         return PROTOCOL_PLAIN;
 }
 
-/* These take at least one byte from at to end of the window, or none if there is more behind it
- * (PROTOCOL_MORE) and the window is to begin there (PARSED_NOTHING), and stop behind the end of a message at
- * the latest, or of several plain ones that are alike: PARSED_MESSAGES() of them, and one more. */
+/* The step functions take at least one byte from at to end of the window. They take none and return
+ * PARSED_NOTHING if more data follows the window (PROTOCOL_MORE), which is to be moved to at. They stop
+ * after the end of a message at the latest, or of PARSED_MESSAGES() plain ones that are alike, and one
+ * more. */
 static inline __attribute__((always_inline)) __u32 protocol_request_step(__u32 how, struct parser *p,
                                                                          const struct window *w, __u32 at,
                                                                          __u32 end) {
@@ -67,7 +68,7 @@ static inline __attribute__((always_inline)) __u32 protocol_response_step(__u32 
         return PARSED_LOST;
 }
 
-/* A single branch for the verifier. */
+/* A single branch, for the sake of the verifier. */
 #define PROTOCOL_IS_ONE_OF(protocol, a, b, c) ((1U << (a) | 1U << (b) | 1U << (c)) >> ((protocol) & 31) & 1)
 
 /* Whether each response has to be parsed for its end. Otherwise a response sent as a whole is taken as
@@ -81,8 +82,8 @@ static inline __attribute__((always_inline)) int protocol_is_guessed(__u32 proto
         return PROTOCOL_IS_ONE_OF(protocol, PROTOCOL_MEMCACHED, PROTOCOL_DNS, PROTOCOL_DNS);
 }
 
-/* After PARSED_NAMED: the name, and its kind (enum name_kind). A request may have several, one after the
- * other. */
+/* After PARSED_NAMED: the name, and its kind (enum name_kind). A request may have several, one after
+ * another. */
 static inline __attribute__((always_inline)) __u64 protocol_name(__u32 protocol, const struct parser *p,
                                                                  __u32 *ret_kind) {
         if (protocol == PROTOCOL_HTTP1) {
@@ -102,13 +103,13 @@ static inline __attribute__((always_inline)) __u32 protocol_status_class(__u32 p
 /* Failures that a response reports. */
 enum failure {
         FAILURE_NONE,
-        FAILURE_STATUS5XX,      /* of HTTP */
+        FAILURE_STATUS5XX,      /* HTTP status 5xx */
         FAILURE_REPLY,          /* error reply of Redis or memcached */
 };
 
-/* The failure reported by a response that is not parsed, of any of the protocols: their first bytes differ.
- * bytes: the first eight, and zeroes behind its end; behind: eight from the sixth on, or 0. First one most
- * significant. */
+/* The failure reported by a response that is not parsed, of any of the protocols, which differ in the first
+ * bytes. bytes: the first eight bytes, zero-padded; behind: eight bytes from the sixth on, or 0. First one
+ * most significant. */
 static inline __attribute__((always_inline)) enum failure response_get_failure(__u64 bytes, __u64 behind) {
         if (bytes >> 24 == WORD_OF("HTTP/", 5))
                 return behind >> 56 == '1' && (behind >> 24 & 0xffff) == WORD_OF(" 5", 2) ?
@@ -134,8 +135,8 @@ static inline __attribute__((always_inline)) int protocol_ends_with_stream(__u32
         return protocol == PROTOCOL_HTTP1 && p->state == HTTP_CLOSE;
 }
 
-/* Parses the bytes of a window from a position to end. Stops behind a message that is more than a plain
- * request or response. responses: the direction is that of responses. */
+/* Parses the bytes of a window from a position to end. Stops after a message that is more than a plain
+ * request or response. responses: direction of responses. */
 static inline __attribute__((always_inline)) __u32 protocol_take(__u32 how, int responses, struct parser *p,
                                                                  const struct window *w, __u32 from,
                                                                  __u32 end) {

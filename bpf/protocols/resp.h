@@ -4,12 +4,12 @@
 /* RESP, versions 2 and 3: the protocol of Redis, Valkey, KeyDB and other servers.
  *
  * A request is "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", or a line ("inline command"). A response is one value,
- * which may contain others to any depth. The parser keeps the number of values that are still to come, not
- * their structure. */
+ * which may contain others to any depth. The parser keeps the number of remaining values, not their
+ * structure. */
 
 #include "parser.h"
 
-/* Limit of arguments, and of the length of one (proto-max-bulk-len), in Redis: beyond it is a protocol
+/* Maximum number of arguments, and length of one (proto-max-bulk-len), in Redis. More is a protocol
  * error. */
 #define RESP_NUMBER_MAX (512U * 1024 * 1024)
 
@@ -21,25 +21,24 @@ enum resp_state {
         RESP_ARGUMENT,          /* before the "$" of an argument, or the type of a value */
         RESP_LENGTH,            /* in "$N" */
         RESP_WORD,              /* in the bytes of an argument with a meaning for the parser */
-        RESP_AFTER,             /* before the "\n" behind a string whose length was given */
+        RESP_AFTER,             /* before the "\n" that follows a string of given length */
         RESP_LINE,              /* until "\n" */
 };
 
 enum resp_flag {
         RESP_NEGATIVE   = 1 << 0,       /* the number has a "-" */
-        RESP_DIGITS     = 1 << 1,       /* and a digit */
+        RESP_DIGITS     = 1 << 1,       /* the number has a digit */
         RESP_PAIRS      = 1 << 2,       /* the number counts pairs (a map) */
         RESP_STRING     = 1 << 3,       /* the number is the length of a string */
-        RESP_ATTRIBUTE  = 1 << 4,       /* or of pairs in front of the value */
-        RESP_PUSH       = PARSER_UNSOLICITED, /* of a response: it is a push; of a request: it subscribes to
-                                           * pushes */
+        RESP_ATTRIBUTE  = 1 << 4,       /* or it counts attributes, pairs that precede a value */
+        RESP_PUSH       = PARSER_UNSOLICITED, /* of a response: a push; of a request: subscribes to pushes */
         RESP_MAY_WAIT   = 1 << 6,       /* XREAD, XREADGROUP: with the argument BLOCK */
         RESP_WAITS      = 1 << 7,
-        RESP_ERROR      = RESP_WAITS,   /* of a response: it is an error */
+        RESP_ERROR      = RESP_WAITS,   /* of a response: an error */
         RESP_REPLICA    = RESP_PUSH | RESP_WAITS, /* SYNC, PSYNC */
-        /* Of requests, in place of flags of responses; these outlive the command: */
-        RESP_MUTE       = RESP_PAIRS,   /* no responses any more (CLIENT REPLY OFF) */
-        RESP_SKIP       = RESP_STRING,  /* none to the next command (CLIENT REPLY SKIP) */
+        /* Of requests, sharing bits with flags of responses; they outlive the command: */
+        RESP_MUTE       = RESP_PAIRS,   /* no responses from now on (CLIENT REPLY OFF) */
+        RESP_SKIP       = RESP_STRING,  /* no response to the next command (CLIENT REPLY SKIP) */
 };
 
 #define RESP_QUIET (RESP_MUTE | RESP_SKIP)
@@ -48,7 +47,8 @@ enum resp_flag {
 #define RESP_LINE_FLAGS (RESP_NEGATIVE | RESP_DIGITS | RESP_PAIRS | RESP_STRING | RESP_ATTRIBUTE)
 #define RESP_REQUEST_LINE_FLAGS (RESP_NEGATIVE | RESP_DIGITS)
 
-/* Index of the name of CLIENT and REPLCONF, whose arguments have those behind it; others count from 0 */
+/* Index of the name of CLIENT and REPLCONF, whose arguments have the following ones. In other commands the
+ * name has index 0. */
 #define RESP_INDEX_CLIENT 128
 #define RESP_INDEX_MAX 255
 
@@ -64,15 +64,15 @@ static inline __attribute__((always_inline)) int resp_is_word(const struct parse
 static inline __attribute__((always_inline)) int resp_detect(__u64 bytes, __u32 length) {
         __u32 second = bytes >> 8 & 0xff;
 
-        /* Inline commands alone could be any protocol of lines */
+        /* Inline commands alone could be any line-based protocol */
         return length >= 2 && (bytes & 0xff) == '*' && second >= '1' && second <= '9';
 }
 
-/* word: the first eight letters, in capitals. length: of the whole word. */
+/* Compares a word. word: its first eight letters, in capitals. length: of the whole word. */
 #define RESP_IS(word, length, w)                                                                        \
         ((length) == sizeof(w) - 1 && (word) == WORD_OF(w, sizeof(w) - 1 < 8 ? sizeof(w) - 1 : 8))
 
-/* Meaning of a command, by its name. Names of more than eight letters differ in their length. */
+/* Meaning of a command by its name. Names of more than eight letters differ in length. */
 static inline __attribute__((always_inline)) __u32 resp_command(__u64 word, __u32 length) {
         if (RESP_IS(word, length, "BLPOP") || RESP_IS(word, length, "BRPOP") ||
             RESP_IS(word, length, "BLMOVE") ||
@@ -86,8 +86,8 @@ static inline __attribute__((always_inline)) __u32 resp_command(__u64 word, __u3
             RESP_IS(word, length, "SSUBSCRIBE") ||
             RESP_IS(word, length, "MONITOR"))
                 return PARSED_PUSHES;
-        /* The primary responds when it begins with its image, or with an empty line each second until then.
-         * After the response it sends changes, and the replica its position, which gets no response */
+        /* The primary responds when it begins to send its snapshot, and with an empty line each second until
+         * then. After that it sends changes, and the replica its position, without responses */
         if (RESP_IS(word, length, "SYNC") || RESP_IS(word, length, "PSYNC"))
                 return PARSED_TUNNEL;
         return 0;
@@ -134,7 +134,7 @@ static inline __attribute__((always_inline)) __u32 resp_request_end(struct parse
                 parsed |= PARSED_PUSHES;
         if (quiet && !(parsed & PARSED_NOTHING)) {
                 parsed |= PARSED_NOTHING;
-                /* Holds for one command, and not for the one that sets it */
+                /* Applies to one command, and not to the one that sets it */
                 if (p->index <= RESP_INDEX_CLIENT + 2)
                         quiet &= ~RESP_SKIP;
         }
@@ -162,7 +162,7 @@ PARSER_FUNCTION int resp_request_word(struct parser *p) {
                 if (RESP_IS(p->word, p->number, "CLIENT") || RESP_IS(p->word, p->number, "REPLCONF"))
                         p->index = RESP_INDEX_CLIENT;
         } else if (p->index == RESP_INDEX_CLIENT + 1) {
-                /* The position of a replica gets no response, as a command behind CLIENT REPLY SKIP */
+                /* The position of a replica gets no response, like a command after CLIENT REPLY SKIP */
                 if (RESP_IS(p->word, p->number, "ACK"))
                         p->flags |= RESP_SKIP;
                 if (!RESP_IS(p->word, p->number, "REPLY"))
@@ -212,7 +212,7 @@ PARSER_FUNCTION __u32 resp_request_byte(struct parser *p, __u32 byte, __u32 how)
                 if (byte == '\n')
                         return PARSED_END | PARSED_NOTHING;
                 if (byte == '\r') {
-                        p->state = RESP_LINE; /* an empty line: number stays 0 */
+                        p->state = RESP_LINE; /* an empty line if number stays 0 */
                         return 0;
                 }
                 p->state = RESP_LINE;
@@ -294,8 +294,8 @@ PARSER_FUNCTION __u32 resp_request_byte(struct parser *p, __u32 byte, __u32 how)
         return PARSED_LOST;
 }
 
-/* Parses a line "*N" or "$N" of up to three digits. word: its first eight bytes. Returns its length, 0
- * for any other line. */
+/* Parses a line "*N" or "$N" of up to three digits. word: its first eight bytes. Returns the length of the
+ * line; 0: any other line. */
 static inline __attribute__((always_inline)) __u32 resp_line(__u64 word, __u32 *ret_number) {
         __u32 a = (__u32) (word >> 48 & 0xff) - '0', b = (__u32) (word >> 40 & 0xff) - '0',
                 c = (__u32) (word >> 32 & 0xff) - '0';
@@ -320,11 +320,11 @@ static inline __attribute__((always_inline)) __u32 resp_line(__u64 word, __u32 *
 
 #define RESP_LINE_MAX 6U
 
-/* Limit of lines in one step: most commands have no more. */
+/* Maximum number of lines in one step: few commands have more. */
 #define RESP_LINES 4
 
-/* Nearly all commands are arrays of short strings with a short name, which are parsed line by line. All
- * others, and lines that are not in the window as a whole, are parsed byte by byte. */
+/* Nearly all commands are arrays of short strings with a short name, which are parsed line by line. Others,
+ * and lines that are only partly in the window, are parsed byte by byte. */
 PARSER_FUNCTION __u32 resp_request_step(struct parser *p, const struct window *w, __u32 from, __u32 end,
                                         __u32 how) {
         __u32 at = from, number, length, meaning;
@@ -349,7 +349,7 @@ PARSER_FUNCTION __u32 resp_request_step(struct parser *p, const struct window *w
                         continue;
                 }
 
-                /* No command of three letters has a meaning for the parser, but it may be excluded by
+                /* Commands of up to three letters have no meaning for the parser, but may be excluded by
                  * name */
                 if (p->state != RESP_ARGUMENT || word >> 56 != '$' || at + length + number + 2 > end)
                         break;
@@ -372,7 +372,8 @@ PARSER_FUNCTION __u32 resp_request_step(struct parser *p, const struct window *w
                 if (meaning != 0)
                         return PARSED(meaning, at - from, 0);
         }
-        /* The window ends within the command: the next one begins here, where all of a short one is in it */
+        /* The window ends within the command: the next window begins here, and contains a short command as a
+         * whole */
         if (how & PROTOCOL_MORE && from > 0 && window_byte(w, from) == '*' &&
             (p->state & ~RESP_ARGUMENT) == RESP_START) {
                 p->state = RESP_START;
@@ -385,25 +386,26 @@ PARSER_FUNCTION __u32 resp_request_step(struct parser *p, const struct window *w
         return PARSED(meaning, window_skip(p, from + 1, end) - from, 0);
 }
 
-/* Length of a header (RESP_SHAPE): two words cover no less, three no more. */
+/* Length of a header (RESP_SHAPE): three words are compared, of which the last may overlap the second */
 #define RESP_HEADER_MIN 16U
 #define RESP_HEADER_MAX 24U
 
-/* So many at a time: the verifier follows each */
+/* Maximum number of messages at a time: the verifier walks each iteration */
 #define RESP_ALIKE_MAX 16
 
-/* Whether the last byte of a message is the end of its line, as far as the parser looks. */
+/* Whether a message that ends here ends with "\n". */
 static inline __attribute__((always_inline)) int resp_ends(const struct window *w, __u32 end) {
         __u32 last = end - 1;
 
-        /* Else the compiler leaves out the mask of window_byte(), which the verifier wants to see */
+        /* Otherwise the compiler omits the mask of window_byte(), which the verifier requires */
         BPF_OPAQUE(last);
         return window_byte(w, last) == '\n';
 }
 
-/* What a plain command has in common with others of its name and its lengths: length of what precedes its
- * first argument behind the name, place of the line of the second argument (0: there is none), and length of
- * that line. 0: nothing. Apart, so that the verifier does not follow each case through the loop. */
+/* Shape of a plain command, equal for commands of the same name and lengths: length of the bytes that
+ * precede its first argument, position of the line of the second argument (0: there is none), and length of
+ * that line. 0: no shape. Returned in one word, so that the verifier does not walk the loop for each
+ * case. */
 #define RESP_SHAPE(header, second, line) ((header) | (second) << 10 | (line) << 20)
 #define RESP_SHAPE_HEADER(r) ((r) & 0x3ff)
 #define RESP_SHAPE_SECOND(r) ((r) >> 10 & 0x3ff)
@@ -419,7 +421,7 @@ PARSER_FUNCTION __u32 resp_get_shape(const struct window *w, __u32 at, __u32 len
         if (word != WORD_OF("*2\r\n", 4) && word != WORD_OF("*3\r\n", 4))
                 return 0;
         line = resp_line(window_word(w, at + 4), &number);
-        /* The arguments of these have a meaning, too */
+        /* Their arguments have a meaning, too */
         if (line == 0 || number == sizeof("REPLCONF") - 1 || number == sizeof("CLIENT") - 1)
                 return 0;
         header = 4 + line + number + 2;
@@ -434,8 +436,8 @@ PARSER_FUNCTION __u32 resp_get_shape(const struct window *w, __u32 at, __u32 len
         return line > 0 && second + line + number + 2 == length ? RESP_SHAPE(header, second, line) : 0;
 }
 
-/* Clients mostly repeat a command: takes those behind a plain one, of this length, with the same lines,
- * hence the same name and arguments of the same lengths. */
+/* Clients often repeat a command: takes the commands after one of this length and shape that have the same
+ * lines, and hence the same name and arguments of the same lengths. */
 PARSER_FUNCTION __u32 resp_take_alike(const struct window *w, __u32 from, __u32 end, __u32 length,
                                       __u32 shape) {
         __u32 header = RESP_SHAPE_HEADER(shape), second = RESP_SHAPE_SECOND(shape), n;
@@ -454,12 +456,13 @@ PARSER_FUNCTION __u32 resp_take_alike(const struct window *w, __u32 from, __u32 
         return PARSED(0, n * length, n);
 }
 
-/* Clusters redirect clients by errors, which are no failures. word: the first eight bytes of a response. */
+/* Whether an error is a redirection, by which clusters distribute clients: not a failure. word: first eight
+ * bytes of a response. */
 static inline __attribute__((always_inline)) int resp_is_redirection(__u64 word) {
         return word >> 8 == WORD_OF("-MOVED ", 7) || word >> 24 == WORD_OF("-ASK ", 5);
 }
 
-/* Whether a response that begins with these bytes, and zeroes behind them, is an error. */
+/* Whether a response that begins with these bytes, zero-padded, is an error. */
 static inline __attribute__((always_inline)) int resp_is_error(__u64 word) {
         return word >> 56 == '!' || (word >> 56 == '-' && !resp_is_redirection(word));
 }
@@ -555,8 +558,8 @@ PARSER_FUNCTION __u32 resp_response_byte(struct parser *p, __u32 byte) {
         return PARSED_LOST;
 }
 
-/* Takes responses behind one of this length that have the same line, of which this many bytes are compared:
- * all of it, or that with the length of a string. */
+/* Takes the responses after one of this length that have the same first line. line: number of bytes
+ * compared: the whole response, or the line with the length of a string. */
 PARSER_FUNCTION __u32 resp_take_alike_responses(const struct window *w, __u32 from, __u32 end, __u32 length,
                                                 __u32 line) {
         __u64 mask;
@@ -582,8 +585,8 @@ PARSER_FUNCTION __u32 resp_response_step(struct parser *p, const struct window *
         if (!p || !w || from >= end || end > WINDOW_SIZE)
                 return PARSED_LOST;
 
-        /* Data behind the response to SYNC looks like responses. Unless this one is an error, no request
-         * follows, so that its end does not matter */
+        /* Data after the response to SYNC looks like responses. Unless this response is an error, no request
+         * follows, so its end does not matter */
         if (how & PROTOCOL_TUNNEL && p->state == RESP_START && window_byte(w, from) != '-')
                 return PARSED(PARSED_END | PARSED_TUNNEL, 1U, 0);
 

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* TLS without its keys: the headers of its records show where the handshake ends, and which records are no
- * part of a request or a response. Nothing else is known: an encrypted connection is one of plain exchanges.
+/* TLS without decryption: the headers of the records show where the handshake ends, and which records are
+ * not part of a request or a response. Nothing else is known: an encrypted connection is one of unparsed
+ * exchanges.
  *
  * In TLS 1.2 the type of a record is in the clear. TLS 1.3 encrypts the end of the handshake and
- * close_notify as well, and shows their lengths: the Finished is as long as a digest.
+ * close_notify as well, but not their lengths: the Finished is as long as a digest.
  *
- * A conclusion from the length of a record is a guess: padding, another cipher, or an extension that is not
- * known here change it. Such guesses decide what is counted as a request, and whether requests may overlap.
- * No error is counted because of one: a connection that ends with a request without a response is an error
- * only where requests are distinguished without guessing (tls.certain, tls_end()).
+ * Conclusions from the length of a record are guesses: padding, another cipher, or an unknown extension
+ * change the length. Guesses decide what is counted as a request, and whether requests may overlap, but
+ * never cause an error to be counted: a connection that ends with a request without a response is an error
+ * only where requests are identified without guessing (tls.certain, tls_end()).
  *
  * Pure: compiled for BPF and for the unit tests. */
 
@@ -27,32 +28,31 @@ enum tls_type {
 #define TLS_HEADER_SIZE 5U
 #define TLS_RECORD_MAX (16384U + 2048U)
 
-/* Four bytes, a version, 32 that are random, and the empty lists of what may follow */
+/* Minimum length of a ClientHello: header of four bytes, version, 32 random bytes, and empty lists */
 #define TLS_CLIENT_HELLO_MIN 43U
 
-/* Lengths of records encrypted by TLS 1.3, with the byte of the content type and the tag of 16 bytes (8
- * with one rare cipher): Finished, of four bytes and a digest of 32 or 48; an alert, of two bytes. */
+/* Lengths of records encrypted by TLS 1.3, including the byte of the content type and the tag of 16 bytes (8
+ * with one rare cipher): Finished, with four bytes and a digest of 32 or 48; an alert, with two bytes. */
 #define TLS_IS_FINISHED(length) ((length) == 53 || (length) == 69 || (length) == 45)
 #define TLS_IS_FINISHED_OF_TAG_16(length) ((length) == 53 || (length) == 69)
 #define TLS_IS_ALERT(length) ((length) == 19)
-/* EndOfEarlyData: a message of the handshake without a body. */
+/* EndOfEarlyData: a handshake message without a body. */
 #define TLS_IS_END_OF_EARLY_DATA(length) ((length) == 4 + 17)
 
-/* Finished up to TLS 1.2 has 12 bytes in place of the digest, and those of the cipher, 16 (ChaCha20) to
- * 80 (AES in CBC with SHA-384). A longer record is a second ClientHello, after a HelloRetryRequest of a
- * TLS 1.3 server that accepts none of the keys of the client: with a key and a session ID it has more
- * than 140. */
+/* Up to TLS 1.2 a Finished has 12 bytes instead of the digest, and those of the cipher, 16 (ChaCha20) to 80
+ * (AES-CBC with SHA-384). A longer record is a second ClientHello, after a HelloRetryRequest of a TLS 1.3
+ * server that accepts none of the keys of the client: with a key and a session ID it has more than 140. */
 #define TLS_ENCRYPTED_FINISHED_MIN 32U
 #define TLS_ENCRYPTED_FINISHED_MAX 128U
 
-/* The first encrypted record of a TLS 1.3 server has its EncryptedExtensions: four bytes, the length in
- * two, and the extensions, one of which names the protocol if the client has offered some (ALPN): "h2"
- * takes nine bytes, "http/1.1" fifteen, "postgresql" seventeen. All others have an even length: the
- * acknowledged server_name, four bytes, and the preferred curves of the server, of which OpenSSL has
- * eight or ten (22 or 26 bytes). So an even length names neither protocol, and of the odd ones these
- * lengths are those of HTTP/1.1; all others are taken for HTTP/2: with other lists of curves they may be
- * either, and no metric is better than a wrong one. If the record also has the certificate (BoringSSL),
- * nothing is known. */
+/* The first encrypted record of a TLS 1.3 server has its EncryptedExtensions: a header of four bytes, the
+ * length in two, and the extensions. One of them names the protocol if the client has offered some (ALPN):
+ * "h2" takes nine bytes, "http/1.1" fifteen, "postgresql" seventeen. All others have an even length: the
+ * acknowledged server_name, four bytes, and the preferred curves of the server, of which OpenSSL has eight
+ * or ten (22 or 26 bytes). With the content type and the tag, an odd length of the record thus means that no
+ * protocol is named; of the even lengths, the ones below are those of HTTP/1.1 and PostgreSQL. All others
+ * are treated as HTTP/2: with other lists of curves they may be either, and no metric is better than a wrong
+ * one. If the record also has the certificate (BoringSSL), nothing is known. */
 #define TLS_EXTENSIONS_LENGTH_MAX 128U
 #define TLS_IS_HTTP1(length)                                                                            \
         ((length) == 38 || (length) == 42 || (length) == 60 || (length) == 64 || (length) == 68)
@@ -61,69 +61,71 @@ enum tls_type {
         ((length) <= TLS_EXTENSIONS_LENGTH_MAX && !((length) & 1) && !TLS_IS_HTTP1(length) && \
          !TLS_IS_POSTGRESQL(length))
 
-/* The shortest record of EncryptedExtensions that names "h2": header, length of the extensions, nine bytes,
- * content type and a tag of 16 bytes. Padding makes records only longer, so that a shorter one rules HTTP/2
- * out. This is no guess. */
+/* Minimum length of an EncryptedExtensions record that names "h2": header, length of the extensions, nine
+ * bytes, content type and a tag of 16 bytes. Padding only makes records longer, so a shorter one excludes
+ * HTTP/2 without guessing. */
 #define TLS_EXTENSIONS_HTTP2_MIN (4U + 2 + 9 + 1 + 16)
 
-/* Records of a client with HTTP/2 frames that are no request and have no response: of nine bytes
- * (acknowledged SETTINGS) and of thirteen (WINDOW_UPDATE, RST_STREAM), and the bytes that TLS 1.3 (17)
- * and TLS 1.2 (16 or 24) add. */
+/* Records of a client with HTTP/2 frames that are not a request and have no response: of nine bytes
+ * (acknowledged SETTINGS) or thirteen (WINDOW_UPDATE, RST_STREAM), plus the bytes added by TLS 1.3 (17) or
+ * TLS 1.2 (16 or 24). */
 #define TLS_IS_HTTP2_CONTROL(length)                                                                    \
         ((length) == 26 || (length) == 30 || (length) == 25 || (length) == 29 || (length) == 33 || \
          (length) == 37)
 
-/* Farewells of five to seven bytes, as in exchange_is_farewell(), encrypted by TLS 1.2 (16 or 24 bytes
- * more) or 1.3 (17; two bytes are as long as an alert then). Only used to suppress errors. */
+/* Farewells of five to seven bytes, as in exchange_is_farewell(), encrypted by TLS 1.2 (16 or 24 bytes more)
+ * or 1.3 (17 more; one of two bytes is as long as an alert there). Only used to suppress errors. */
 #define TLS_IS_ENCRYPTED_FAREWELL(length)                                                                  \
         (((length) >= 5 + 16 && (length) <= 7 + 17) || ((length) >= 5 + 24 && (length) <= 7 + 24))
 
-/* COM_STMT_CLOSE of MySQL, nine bytes, without a response, encrypted likewise. Drivers send it before
- * they close the connection, too. Only used to suppress errors. */
+/* COM_STMT_CLOSE of MySQL, which has nine bytes and no response, encrypted by the same. Drivers send it
+ * before they close the connection, too. Only used to suppress errors. */
 #define TLS_IS_ENCRYPTED_REMARK(length) ((length) == 9 + 16 || (length) == 9 + 17 || (length) == 9 + 24)
 
-/* Certificate, CertificateVerify and Finished: a client that sends more records has a Finished of unknown
- * length. Some send all of them in one record (BoringSSL), of any length: it was the last one if the
- * server encrypts another record behind its own Finished (tickets). If the server sends none, the first
- * request is taken for a part of the handshake. */
+/* Certificate, CertificateVerify and Finished: if a client sends more records, its Finished has an unknown
+ * length. Some clients send all three in one record of any length (BoringSSL): it was the last one if the
+ * server sends another encrypted record after its own Finished (tickets). If the server sends none, the
+ * first request is treated as part of the handshake. */
 #define TLS_FINISHED_RECORDS 4
 
 enum tls_phase {
-        TLS_HELLO,              /* nothing of the client but ClientHello */
+        TLS_HELLO,              /* only ClientHello of the client was parsed */
         TLS_CHANGED,            /* ChangeCipherSpec of the client: its further records are encrypted */
         TLS_ESTABLISHED,
 };
 
-/* The connection has failed. */
+/* Why a TLS connection has failed. */
 enum tls_failure {
         TLS_FAILED_SERVER  = 1 << 0,    /* the server has sent a fatal alert */
         TLS_FAILED_CLIENT  = 1 << 1,    /* the client has sent an alert before the end of the handshake */
-        TLS_FAILED_RECORD  = 1 << 2,    /* the client has sent data that is no record */
+        TLS_FAILED_RECORD  = 1 << 2,    /* the client has sent data that is not a record */
         TLS_FAILED_COUNTED = 1 << 3,    /* the failed request is counted */
 };
 
 enum tls_greeting {
         TLS_GREETED_CLIENT = 1 << 0,    /* the handshake was seen from ClientHello on */
-        TLS_GREETED_SERVER = 1 << 1,    /* the server has sent a message of the handshake */
+        TLS_GREETED_SERVER = 1 << 1,    /* the server has sent a handshake message */
 };
 
-/* A client that resumes a session of TLS 1.3 may send its first request behind ClientHello (0-RTT), before
- * the rest of the handshake. If the server refuses, the client repeats it behind the handshake: both are one
+/* A client that resumes a TLS 1.3 session may send its first request after ClientHello (0-RTT), before the
+ * rest of the handshake. If the server refuses, the client repeats it after the handshake: both are one
  * request, as there was no response. */
 enum tls_early {
-        TLS_EARLY_OFFERED  = 1 << 0,    /* what the client encrypts is early data, up to EndOfEarlyData */
-        TLS_EARLY_ENDED    = 1 << 1,    /* it has ended */
+        TLS_EARLY_OFFERED  = 1 << 0,    /* encrypted records of the client are early data, up to
+                                         * EndOfEarlyData */
+        TLS_EARLY_ENDED    = 1 << 1,    /* early data has ended */
         TLS_EARLY_FINISHED = 1 << 2,    /* the server has sent its Finished: a response may follow */
-        TLS_EARLY_RESPONSE = 1 << 3,    /* it has: nobody need wait for the Finished of the client */
-        TLS_EARLY_REFUSED  = 1 << 4,    /* the handshake goes on without it: session tickets precede the
-                                         * same request behind it, and are no response */
+        TLS_EARLY_RESPONSE = 1 << 3,    /* a response has followed, possibly before the Finished of the
+                                         * client */
+        TLS_EARLY_REFUSED  = 1 << 4,    /* refused: session tickets that precede the repeated request are not
+                                         * a response */
 };
 
 /* One direction. */
 struct tls_side {
-        __u64 header;           /* bytes parsed so far, first one most significant */
-        __u32 left;             /* of the record's body */
-        __u8 have;              /* bytes of the header */
+        __u64 header;           /* bytes of the header parsed so far, first one most significant */
+        __u32 left;             /* remaining bytes of the record */
+        __u8 have;              /* number of bytes in header */
         __u8 application;       /* the record is part of a request or a response */
 };
 
@@ -132,16 +134,16 @@ struct tls {
         struct tls_side out;
         __u32 in_pos;           /* sequence number up to which data of the client was parsed */
         __u8 phase;             /* enum tls_phase */
-        __u8 sealed;            /* encrypted records of the client in the handshake of TLS 1.3 */
+        __u8 sealed;            /* number of encrypted records of the client in the TLS 1.3 handshake */
         __u8 has_request;       /* part of a request was parsed since the last read */
-        __u8 out_lost;          /* records being sent cannot be parsed: all are taken for responses */
-        __u8 extended;          /* the server has encrypted a record */
-        __u8 http2;             /* HTTP/2: the number of requests in an exchange is unknown */
+        __u8 out_lost;          /* 1: records being sent cannot be parsed, all are treated as responses */
+        __u8 extended;          /* 1: the server has sent an encrypted record */
+        __u8 http2;             /* 1: HTTP/2, the number of requests in an exchange is unknown */
         __u8 tries;             /* failed attempts to parse the plaintext */
         __u8 pending;           /* 1: records of requests were read since the last response began */
-        __u8 farewell;          /* all records since then may be a farewell */
-        __u8 plain;             /* known without guessing: not HTTP/2 */
-        __u8 certain;           /* known without guessing: which records of the client are requests */
+        __u8 farewell;          /* 1: all of these records may be a farewell */
+        __u8 plain;             /* 1: not HTTP/2, without guessing */
+        __u8 certain;           /* 1: records with requests of the client are identified without guessing */
         __u8 greeted;           /* enum tls_greeting */
         __u8 failed;            /* enum tls_failure */
         __u8 missed;            /* 1: bytes were read unseen, and the beginning of the next record is
@@ -149,8 +151,8 @@ struct tls {
         __u8 early;             /* enum tls_early */
 };
 
-/* Detects TLS by the first bytes of a request, as protocol_detect(): ClientHello, or a record within a
- * connection. */
+/* Detects TLS by the first bytes of a request, like protocol_detect(): a ClientHello, or a record of an
+ * existing connection. */
 PARSER_FUNCTION int tls_detect(__u64 bytes, __u32 length) {
         __u32 type = bytes & 0xff, major = bytes >> 8 & 0xff, minor = bytes >> 16 & 0xff;
 
@@ -167,8 +169,8 @@ EXCHANGE_INLINE void tls_refuse_early(struct tls *t) {
         t->early = t->early != 0 ? TLS_EARLY_REFUSED : 0;
 }
 
-/* A record encrypted by TLS 1.3 in the handshake of a connection with early data. Returns whether it is part
- * of that, or of the response to it, or ends it: no other message of the handshake. */
+/* An encrypted record in the TLS 1.3 handshake of a connection with early data. Returns whether it is part
+ * of the early data, its end, or part of the response to it, instead of another handshake message. */
 PARSER_FUNCTION int tls_begin_early(struct tls *t, int out, __u32 length) {
         if (!t)
                 return 0;
@@ -179,11 +181,11 @@ PARSER_FUNCTION int tls_begin_early(struct tls *t, int out, __u32 length) {
                         t->early |= TLS_EARLY_RESPONSE;
                 else if (t->extended && TLS_IS_FINISHED(length))
                         t->early |= TLS_EARLY_FINISHED;
-                /* An alert behind a response is mostly close_notify: the server need not wait for the
-                 * Finished of the client to send it */
+                /* An alert after a response is mostly close_notify: the server may send it without waiting
+                 * for the Finished of the client */
                 return t->out.application || (TLS_IS_ALERT(length) && t->early & TLS_EARLY_RESPONSE);
         }
-        /* A client whose early data was refused sends its Finished at once */
+        /* If early data was refused, the client sends its Finished at once */
         if (t->early & TLS_EARLY_ENDED || TLS_IS_ALERT(length) || TLS_IS_FINISHED(length))
                 return 0;
         if (TLS_IS_END_OF_EARLY_DATA(length))
@@ -195,7 +197,7 @@ PARSER_FUNCTION int tls_begin_early(struct tls *t, int out, __u32 length) {
         return 1;
 }
 
-/* The header of a record is complete. False: not TLS, or the position is lost. */
+/* The header of a record is complete. Returns 0 if this is not TLS, or the position is lost. */
 EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int out) {
         __u32 type = side->header >> 32 & 0xff, major = side->header >> 24 & 0xff,
                 length = side->header & 0xffff;
@@ -223,7 +225,7 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
                 if (out)
                         t->greeted |= TLS_GREETED_SERVER;
                 else if (t->greeted & TLS_GREETED_SERVER)
-                        tls_refuse_early(t); /* a second ClientHello has none */
+                        tls_refuse_early(t); /* a second ClientHello offers no early data */
                 if (!out && t->phase == TLS_CHANGED) {
                         t->phase = length > TLS_ENCRYPTED_FINISHED_MAX ? TLS_HELLO : TLS_ESTABLISHED;
                         /* Up to TLS 1.2 record types are in the clear, and so is the protocol that the
@@ -244,12 +246,12 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
                 } else if (t->early & TLS_EARLY_OFFERED && tls_begin_early(t, out, length)) {
                         return 1;
                 } else if (TLS_IS_ALERT(length)) {
-                        /* In the handshake of TLS 1.3. No other message is as short */
+                        /* An alert in the TLS 1.3 handshake: no other message is as short */
                         t->failed |= out ? TLS_FAILED_SERVER : TLS_FAILED_CLIENT;
                 } else if (!out && (TLS_IS_FINISHED(length) || ++t->sealed >= TLS_FINISHED_RECORDS)) {
                         t->phase = TLS_ESTABLISHED;
-                        /* A client that pads its records pads this one, too. If not, alerts have their usual
-                         * length */
+                        /* A client that pads its records pads this one, too. If it is not padded, alerts
+                         * have their usual length */
                         t->certain = t->plain && !t->early && TLS_IS_FINISHED_OF_TAG_16(length);
                         if (!(t->early & (TLS_EARLY_ENDED | TLS_EARLY_RESPONSE)))
                                 tls_refuse_early(t);
@@ -266,8 +268,7 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
         return 0;
 }
 
-/* The application has read up to this position, parts of which were not seen, as the kernel has skipped a
- * run. */
+/* The application has read up to this position, partly unseen because the kernel has skipped a run. */
 EXCHANGE_INLINE void tls_miss(struct tls *t, __u32 position) {
         const struct tls_side fresh = {};
         __u32 n = position - t->in_pos;
@@ -290,7 +291,8 @@ EXCHANGE_INLINE void tls_miss(struct tls *t, __u32 position) {
                 t->phase = TLS_ESTABLISHED; /* Finished was missed */
 }
 
-/* Whether records are parsed again from this position on, as pipeline_resumes(). bytes: read there. */
+/* Whether records are parsed again from this position on, like pipeline_resumes(). bytes: data at this
+ * position. */
 EXCHANGE_INLINE int tls_resumes(struct tls *t, __u32 position, __u64 bytes, __u32 length, __u32 unsent) {
         __u32 type = bytes & 0xff, body = (bytes >> 24 & 0xff) << 8 | (bytes >> 32 & 0xff);
 
@@ -299,15 +301,15 @@ EXCHANGE_INLINE int tls_resumes(struct tls *t, __u32 position, __u64 bytes, __u3
             (bytes >> 8 & 0xff) != 3 || body == 0 || body > TLS_RECORD_MAX)
                 return 0;
         t->missed = 0;
-        /* The end of the handshake was missed. Up to TLS 1.2 a short record of the handshake is Finished,
-         * or the one before, and the type of records is not encrypted */
+        /* The end of the handshake was missed. Up to TLS 1.2 the type of records is not encrypted, and a
+         * short handshake record is the Finished or the record before */
         if ((type == TLS_APPLICATION && !TLS_IS_FINISHED(body)) ||
             (type == TLS_HANDSHAKE && body <= TLS_ENCRYPTED_FINISHED_MAX))
                 t->phase = TLS_ESTABLISHED;
         return 1;
 }
 
-/* A ClientHello, behind which TLS begins, or the header of its record alone, which libraries read first. */
+/* Whether data is a ClientHello, or only the header of its record, which libraries read first. */
 EXCHANGE_INLINE int tls_is_greeting(__u64 bytes, __u32 length) {
         __u32 body = (bytes >> 24 & 0xff) << 8 | (bytes >> 32 & 0xff);
 
@@ -316,15 +318,15 @@ EXCHANGE_INLINE int tls_is_greeting(__u64 bytes, __u32 length) {
                 (length == TLS_HEADER_SIZE || (bytes >> 40 & 0xff) == 1);
 }
 
-/* Whether a segment of a server begins with ServerHello: the client has sent TLS, seen or not. bytes:
+/* Whether a segment of a server begins with a ServerHello: then the client has sent TLS, seen or not. bytes:
  * first one least significant. */
 EXCHANGE_INLINE int tls_is_server_hello(__u64 bytes) {
         return (bytes & 0xff) == TLS_HANDSHAKE && (bytes >> 8 & 0xff) == 3 && (bytes >> 16 & 0xff) <= 4 &&
                (bytes >> 40 & 0xff) == 2;
 }
 
-/* Whether data is a fatal alert that is not encrypted. Servers write its seven bytes at once. length:
- * number of bytes. */
+/* Whether data is an unencrypted fatal alert. Servers write its seven bytes at once. length: number of
+ * bytes. */
 #define TLS_ALERT_FATAL 2U
 #define TLS_ALERT_LENGTH 2U
 EXCHANGE_INLINE int tls_is_fatal_alert(__u64 bytes, __u32 length) {
@@ -333,8 +335,8 @@ EXCHANGE_INLINE int tls_is_fatal_alert(__u64 bytes, __u32 length) {
                (bytes >> 32 & 0xff) == TLS_ALERT_LENGTH && (bytes >> 40 & 0xff) == TLS_ALERT_FATAL;
 }
 
-/* Whether a segment of a client is a farewell without a response. bytes: the first ones, first one least
- * significant. */
+/* Whether a segment of a client is an alert, which ends the connection without a response. bytes: first one
+ * least significant. */
 #define TLS_FAREWELL_MAX 64U
 EXCHANGE_INLINE int tls_is_farewell(__u64 bytes, __u32 length) {
         __u32 type = bytes & 0xff, major = bytes >> 8 & 0xff, body = (bytes >> 24 & 0xff) << 8 |
@@ -344,8 +346,8 @@ EXCHANGE_INLINE int tls_is_farewell(__u64 bytes, __u32 length) {
                 (type == TLS_ALERT || (type == TLS_APPLICATION && TLS_IS_ALERT(body)));
 }
 
-/* Whether a segment of a client is ChangeCipherSpec and Finished, as far as lengths show: a server need not
- * send anything between that and the first request. first, second: headers of both records, first byte least
+/* Whether a segment of a client is ChangeCipherSpec and Finished, by its lengths: a server need not send
+ * anything between that and the first request. first, second: headers of both records, first byte least
  * significant. length: of the segment. */
 #define TLS_CHANGE_CIPHER_SIZE (TLS_HEADER_SIZE + 1)
 #define TLS_FINISHED_SIZE_MAX (TLS_CHANGE_CIPHER_SIZE + TLS_HEADER_SIZE + TLS_ENCRYPTED_FINISHED_MAX)
@@ -361,7 +363,7 @@ EXCHANGE_INLINE int tls_is_finished(__u64 first, __u64 second, __u32 length) {
                body <= TLS_ENCRYPTED_FINISHED_MAX;
 }
 
-/* What a segment of a server is that is an alert, and nothing else. bytes: as for tls_is_fatal_alert(). */
+/* Kind of a segment of a server that consists of an alert. bytes: as for tls_is_fatal_alert(). */
 enum tls_alert {
         TLS_NO_ALERT,
         TLS_ALERT_WARNS,        /* not encrypted, and not fatal */
@@ -377,28 +379,27 @@ EXCHANGE_INLINE enum tls_alert tls_alert_of_server(__u64 bytes, __u32 length) {
         return tls_is_fatal_alert(bytes, length) ? TLS_ALERT_FAILS : TLS_ALERT_WARNS;
 }
 
-/* ClientHello is in the clear in all versions, with the protocols that the client offers (ALPN): behind the
- * header, 38 bytes, session ID, cipher suites and compression methods, each with its length in front (one,
- * two bytes, one), and the length of all extensions come the extensions. A client that does not offer HTTP/2
- * does not speak it. */
+/* ClientHello is in the clear in all versions, with the protocols that the client offers (ALPN). Its
+ * extensions follow the header, 38 bytes, session ID, cipher suites and compression methods, each preceded
+ * by its length (one, two and one byte), and the length of all extensions. A client that does not offer
+ * HTTP/2 does not use it. */
 #define TLS_OFFER_SESSION (TLS_HEADER_SIZE + 38U)
-#define TLS_OFFER_STEPS_MAX 64  /* extensions, of which browsers have twenty, and protocols, of which they
-                                 * have two */
+#define TLS_OFFER_STEPS_MAX 64  /* extensions, about twenty in browsers, and protocols, two in browsers */
 
 #define TLS_EXTENSION_ALPN 16U
 #define TLS_EXTENSION_EARLY_DATA 42U
 #define TLS_EXTENSION_ENCRYPTED_HELLO 0xfe0dU   /* another ClientHello, which may offer something else */
 
 struct tls_offer {
-        __u32 at;               /* the next extension, or the next protocol */
+        __u32 at;               /* position of the next extension or protocol */
         __u32 end;              /* end of the extensions */
-        __u32 names_end;        /* while in the list of protocols, its end */
-        __u32 http2;            /* HTTP/2 is offered, or may be */
+        __u32 names_end;        /* end of the list of protocols, while in it */
+        __u32 http2;            /* 1: HTTP/2 is offered, or may be */
         __u32 early;            /* TLS_EARLY_OFFERED: early data follows */
 };
 
-/* bytes: the first four at .at, the first one highest; 0 behind the end of what there is. Returns 1 at the
- * end. */
+/* Parses an extension, or a protocol. bytes: four bytes at o->at, first one most significant, zero-padded.
+ * Returns 1 at the end. */
 PARSER_FUNCTION int tls_offer_step(struct tls_offer *o, __u32 bytes) {
         __u32 type = bytes >> 16, length = bytes & 0xffff;
 
@@ -409,7 +410,7 @@ PARSER_FUNCTION int tls_offer_step(struct tls_offer *o, __u32 bytes) {
                 o->at += 1 + (bytes >> 24);
         } else if (type == TLS_EXTENSION_ALPN) {
                 o->names_end = o->at + 4 + length;
-                o->at += 4 + 2; /* the length of the list */
+                o->at += 4 + 2; /* skips the length of the list */
         } else {
                 o->http2 |= type == TLS_EXTENSION_ENCRYPTED_HELLO;
                 o->early |= (type == TLS_EXTENSION_EARLY_DATA) * TLS_EARLY_OFFERED;
@@ -418,14 +419,14 @@ PARSER_FUNCTION int tls_offer_step(struct tls_offer *o, __u32 bytes) {
         return o->at >= o->end;
 }
 
-/* ServerHello up to TLS 1.2 has the selected protocol in the clear: the extensions follow the header, 38
- * bytes, the session ID with its length in front, three bytes, and the length of all extensions. */
+/* Up to TLS 1.2 ServerHello has the selected protocol in the clear. Its extensions follow the header, 38
+ * bytes, the session ID preceded by its length, three bytes, and the length of all extensions. */
 #define TLS_HELLO_SESSION (TLS_HEADER_SIZE + 38U)
 #define TLS_HELLO_EXTENSIONS(session) (TLS_HELLO_SESSION + 1 + (session) + 3 + 2)
 #define TLS_EXTENSIONS_MAX 16   /* servers have five or six */
 
-/* First eight bytes of the extension that selects HTTP/2, first one most significant: its type and
- * length, the length of the list, that of its only name, and "h", of "h2". */
+/* First eight bytes of the extension that selects HTTP/2, first one most significant: type, length, length
+ * of the list, length of its only name, and the "h" of "h2". */
 #define TLS_EXTENSION_HTTP2 0x0010000500030268ULL
 #define TLS_EXTENSION_LENGTH(bytes) ((__u32) ((bytes) >> 32 & 0xffff))
 
@@ -435,7 +436,7 @@ PARSER_FUNCTION int tls_offer_step(struct tls_offer *o, __u32 bytes) {
 #define TLS_STEP_TAKEN(r) ((r) & 0xffffffU)
 
 /* Parses some of the available bytes. bytes: the first 8 of them at most, first one least significant.
- * Returns their number, below 2^24, and their meaning. */
+ * there: their number. Returns the number of bytes taken, below 2^24, and TLS_STEP_*. */
 PARSER_FUNCTION __u32 tls_step(struct tls *t, int out, __u64 bytes, __u32 there) {
         struct tls_side *side;
         __u32 n = 0;
@@ -467,14 +468,14 @@ PARSER_FUNCTION __u32 tls_step(struct tls *t, int out, __u64 bytes, __u32 there)
         return n | (side->application ? TLS_STEP_APPLICATION : 0);
 }
 
-/* Limit of unread data at the end of a connection that is no request: mostly close_notify of the client,
- * perhaps after messages of its protocol that end the session. Without padding three of them have at most
- * this size: an alert of two bytes has 85 with its header and the bytes of the cipher (AES in CBC with
- * SHA-384: 80), messages of two to nine bytes have 88 or less. */
+/* Maximum amount of unread data at the end of a connection that is not considered a request: mostly
+ * close_notify of the client, possibly after messages of its protocol that end the session. It covers three
+ * of these without padding: an alert of two bytes has 85 with its header and the bytes of the cipher
+ * (AES-CBC with SHA-384: 80), messages of two to nine bytes have 88 or less. */
 #define TLS_FAREWELL_SIZE (3U * 88)
 
-/* The connection ends. unsent: as for exchange_end(). Data in flight that is no request for certain is no
- * longer in flight, and no error. */
+/* The connection ends. unsent: as for exchange_end(). Data that is not certain to be a request is no longer
+ * in flight, and not an error. */
 EXCHANGE_INLINE void tls_end(struct exchange *x, const struct tls *t, int gone, __u32 unsent,
                              struct exchange_effect *effect) {
         if (unsent > 0 && (t->certain || !gone))
@@ -484,7 +485,7 @@ EXCHANGE_INLINE void tls_end(struct exchange *x, const struct tls *t, int gone, 
                 exchange_shut(x, effect);
 }
 
-/* The application has read data that is no record. Whether the connection is TLS nevertheless. */
+/* The application has read data that is not a record. Returns whether the connection is TLS nevertheless. */
 EXCHANGE_INLINE int tls_breaks_off(struct tls *t) {
         if (!(t->greeted & TLS_GREETED_SERVER)) {
                 t->greeted = 0;
@@ -494,9 +495,9 @@ EXCHANGE_INLINE int tls_breaks_off(struct tls *t) {
         return 1;
 }
 
-/* The connection ends, after exchange_end(). It is one failed request if the handshake is incomplete, or
- * the server has sent a fatal alert, or the client data that is no record, unless a request was in
- * flight. A client that has encrypted a record in TLS 1.3 may have sent its Finished. */
+/* Called after exchange_end(). The connection counts as one failed request if the handshake is incomplete,
+ * or the server has sent a fatal alert, or the client data that is not a record, unless a request was in
+ * flight. A client that has sent an encrypted record in TLS 1.3 may have sent its Finished. */
 EXCHANGE_INLINE void tls_fail(struct tls *t, struct exchange_effect *effect) {
         int incomplete = t->greeted & TLS_GREETED_CLIENT && !t->missed && t->phase != TLS_ESTABLISHED &&
                          !(t->early & TLS_EARLY_RESPONSE) &&
