@@ -34,8 +34,8 @@ static inline __attribute__((always_inline)) int datagram_is_dns(const __u8 *hea
                 /* Some servers respond to an invalid query with the header alone */
                 return length >= DATAGRAM_HEAD && datagram_word(head, 4) <= 1;
 
-        /* A query is not truncated, has no response code and one question or zone, and few other records: a
-         * serial number, a cookie, a key. Updates have any number of those */
+        /* A query is not truncated, has no response code, exactly one entry in its first section, and few in
+         * the others: a serial number, a cookie, a key. Updates have any number of those */
         return length >= DATAGRAM_DNS_QUERY_MIN && !(head[2] & 0x02) && !(head[3] & 0x8f) &&
                datagram_word(head, 4) == 1 &&
                 (opcode == 5 || (datagram_word(head, 6) <= 1 && datagram_word(head, 8) <= 1 &&

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Connections of HTTP/2 (http2.h): parses their bytes, and records the requests. */
+/* HTTP/2 connections (http2.h): parses their bytes, and records the requests. */
 
 #include "stream-chunk.bpf.h"
 #include "http2.h"
 
-/* Whether a rule excludes the name. A separate function, for its stack. */
+/* Whether requests with this name are excluded. A separate function, for its stack. */
 __attribute__((noinline, weak)) int h2_conn_name_is_excluded(const struct qos_owner *owner, __u32 kind,
                                                              __u64 name) {
         return owner && name_is_excluded(owner, kind, name);
 }
 
-/* Looks up the name of the last request read. */
+/* Looks up the name of the last request read, and excludes the request if required. */
 __attribute__((noinline, weak)) int h2_conn_look_up(struct h2_conn *h, struct h2_more *more,
                                                     const struct qos_owner *owner) {
         struct hpack_path *path;
@@ -82,7 +82,7 @@ __attribute__((noinline, weak)) int h2_conn_record(struct qos_unit_map *u, struc
         }
         if (event & H2_ENDED) {
                 if (s->flags & H2_STREAM_UNKNOWN)
-                        return 0; /* counted before */
+                        return 0; /* already counted */
                 if (h2_is_failed_call(s))
                         window_count(u, QOS_COUNTER_ERRORS_GRPC, 1);
                 else if (h2_is_unknown_call(s))
@@ -91,14 +91,16 @@ __attribute__((noinline, weak)) int h2_conn_record(struct qos_unit_map *u, struc
         return 0;
 }
 
-/* The preface may be cut behind its first or second letter, which is how a request of HTTP/1 begins, too. */
+/* Whether the connection may turn out to be HTTP/2: the preface may be cut after its first or second letter,
+ * which is how HTTP/1 requests begin, too. */
 static __always_inline bool h2_conn_may_be_preface(const struct pipeline *t) {
         return t->protocol == PROTOCOL_HTTP1 && t->in.state == HTTP_METHOD && t->in.word_left >= 1 &&
                t->in.word_left <= 2 &&
                 !(t->flags & PIPELINE_UNDERSTOOD);
 }
 
-/* What comes next begins with these bytes. Returns how many were taken for HTTP/1; 0: it is. */
+/* bytes: beginning of the next data. Returns the number of bytes of the preface that were parsed as HTTP/1;
+ * 0: not a preface. */
 static __always_inline __u32 h2_conn_preface(const struct pipeline *t, __u64 bytes, __u32 n) {
         __u32 k = t->in.word_left;
 
@@ -117,7 +119,7 @@ struct h2_conn_chunk {
         __u32 position;         /* in the stream */
 };
 
-/* Moves the window if needed, as chunk_advance(). */
+/* Moves the window if needed, like chunk_advance(). */
 static __always_inline __u32 h2_conn_advance(struct h2_conn_chunk *f, bool blind) {
         if (f->at < f->window_end)
                 return 0;
@@ -143,7 +145,7 @@ static __always_inline __u64 h2_conn_window(const struct h2_conn_chunk *f) {
         return (__u64) (f->at - f->window_begin) << 32 | (f->window_end - f->window_begin);
 }
 
-/* Has the next bytes in the window. False: they cannot be loaded, the chunk is lost. */
+/* Loads the next bytes into the window. Returns false if that fails: the chunk is lost. */
 static __always_inline bool h2_conn_fill(struct h2_conn *h, struct h2_conn_chunk *f, bool blind,
                                          const struct chunk_source *s) {
         __u32 n = h2_conn_advance(f, blind);
@@ -162,7 +164,7 @@ struct h2_conn_request_chunk {
         __u32 target;
 };
 
-/* Parses a chunk of requests. stops: where struct h2_more is wanted. */
+/* Parses a chunk of requests. stops: stop where struct h2_more is needed. */
 static __always_inline void h2_conn_parse_requests(struct h2_conn *h, struct h2_more *more,
                                                    struct qos_unit_map *u, struct h2_conn_request_chunk *q,
                                                    const struct chunk_source *s, bool stops) {

@@ -1,52 +1,52 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* What data that the application has written waits for in TCP, by the state of the socket at one moment. The
- * conditions are those of tcp_write_xmit(), tcp_nagle_test(), tcp_pacing_check() and tcp_cwnd_validate() in
- * the kernel.
+/* Why data written by the application is not sent or acknowledged yet, by the state of the TCP socket at one
+ * moment. The conditions are those of tcp_write_xmit(), tcp_nagle_test(), tcp_pacing_check() and
+ * tcp_cwnd_validate() in the kernel.
  *
  * Pure: compiled for BPF and for the unit tests. */
 
 #include "unit-map.h"
 
-/* Values of the kernel, of tcp_sock.nonagle and of inet_connection_sock.icsk_ca_state */
+/* Values of tcp_sock.nonagle and inet_connection_sock.icsk_ca_state in the kernel */
 #define SEND_NAGLE_CORK 2
 #define SEND_CA_RECOVERY 3
 
-/* Segments of which a receiver may delay the acknowledgement: it acknowledges every second full one at once.
- * They make no queue on the path. */
+/* Number of segments whose acknowledgement a receiver may delay: it acknowledges every second full one at
+ * once. They do not indicate a queue on the path. */
 #define SEND_DELAYED_SEGMENTS 2
 
 struct send_state {
         __u32 snd_una, snd_nxt, write_seq;
-        __u32 snd_sml;          /* end of the last segment sent that was not full */
+        __u32 snd_sml;          /* end of the last partial segment sent */
         __u32 snd_wnd;          /* bytes from snd_una that the peer accepts */
         __u32 max_window;       /* largest snd_wnd so far */
         __u32 mss;
         __u32 packets_out;      /* segments sent and not acknowledged */
-        __u32 in_network;       /* those of them that are neither acknowledged selectively nor lost */
+        __u32 in_network;       /* those that are neither acknowledged selectively nor lost */
         __u32 cwnd;             /* in segments */
         __u32 nonagle;
         __u32 ca_state;
         __u32 srtt, min_rtt;    /* us; 0: not measured */
-        __u32 throttled;        /* 1: the queue of the network device holds enough of this socket */
-        __u32 paced;            /* 1: congestion control has set a later time for the next segment */
+        __u32 throttled;        /* 1: enough data of this socket is queued at the network device */
+        __u32 paced;            /* 1: pacing has set a later time for the next segment */
         __u32 nospace;          /* 1: the application waits for space in the send buffer */
 };
 
-/* The path has a queue: without it a segment is acknowledged in half of the time or less. */
+/* Whether the path has a queue: without one, segments are acknowledged in half the time or less. */
 static inline __attribute__((always_inline)) int send_is_queued(const struct send_state *s) {
         return s->packets_out > SEND_DELAYED_SEGMENTS && s->min_rtt != 0 &&
                 s->srtt > 2 * (__u64) s->min_rtt;
 }
 
-/* QOS_SEND_WAITS: for nothing, or nothing is known. */
+/* Returns enum qos_send_wait; QOS_SEND_WAITS: nothing is pending, or unknown. */
 static inline __attribute__((always_inline)) __u32 send_wait_classify(const struct send_state *s) {
         __u32 unsent = s->write_seq - s->snd_nxt, space = s->snd_una + s->snd_wnd - s->snd_nxt,
               need = unsent < s->mss ? unsent : s->mss;
 
         if ((int) unsent < 0)
-                return QOS_SEND_WAITS; /* read while it was changing */
+                return QOS_SEND_WAITS; /* read while the socket was changing */
 
         if (unsent == 0) {
                 if (!s->nospace || s->packets_out == 0)
@@ -56,7 +56,7 @@ static inline __attribute__((always_inline)) __u32 send_wait_classify(const stru
         }
 
         if ((int) space < (int) need) {
-                /* Nothing is on its way, or the window has shrunk: the peer does not read */
+                /* Nothing is in flight, or the window has shrunk: the peer does not read */
                 if (s->packets_out == 0 || s->snd_wnd < s->max_window / 2)
                         return QOS_SEND_WAIT_WINDOW;
                 return send_is_queued(s) ? QOS_SEND_WAIT_PATH : QOS_SEND_WAIT_WINDOW_FULL;

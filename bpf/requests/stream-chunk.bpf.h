@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* The way of a piece of a stream through a parser, window by window. */
+/* Parsing of a chunk of a stream, window by window. */
 
 #include "maps.h"
 #include "pipeline.h"
 
-/* No piece is larger: what skb->len and a TCP window allow at once (BIG TCP) */
+/* Maximum size of a chunk: what skb->len and a TCP window allow at once (BIG TCP) */
 #define PIECE_MAX (1U << 20)
 
-/* A piece of a stream on its way through a parser, window by window. */
+/* A chunk of a stream while it is parsed. All are offsets in the chunk. */
 struct chunk {
         struct parsed_chunk piece;
-        __u32 at;               /* the next byte */
-        __u32 end;              /* of so many */
-        __u32 window_begin;     /* the part in the window */
+        __u32 at;               /* next byte to parse */
+        __u32 end;              /* length of the chunk */
+        __u32 window_begin;     /* part that is in the window */
         __u32 window_end;
 };
 
-/* The place of a piece of so many bytes, in the connection's memory: what the verifier knows of places on
- * the stack makes each round of a loop another one to it. */
+/* Initializes the chunk in the connection's memory. end: its length. On the stack, the verifier would know
+ * its values and treat each iteration of a loop as a different state. */
 static __always_inline struct chunk* chunk_init(struct pipeline *t, __u32 end) {
         struct chunk *f = (struct chunk*) t->work;
 
@@ -29,14 +29,14 @@ static __always_inline struct chunk* chunk_init(struct pipeline *t, __u32 end) {
         return f;
 }
 
-/* Takes what is skipped out of the way. False: there is no byte left. */
+/* Skips what the parser does not need. Returns false if no byte is left. */
 static __always_inline bool chunk_skip(struct chunk *f, struct parser *p) {
         if (p->skip > 0)
                 f->at = window_skip(p, f->at, f->end);
         return f->at < f->end;
 }
 
-/* Moves the window, if it must be. Returns how much is to be loaded into it: 0 … WINDOW_SIZE. */
+/* Moves the window if needed. Returns the number of bytes to be loaded into it, 0 … WINDOW_SIZE. */
 static __always_inline __u32 chunk_advance(struct chunk *f, const struct pipeline *t,
                 const struct parser *p) {
         if (f->at < f->window_end)
@@ -50,18 +50,18 @@ static __always_inline __u32 chunk_advance(struct chunk *f, const struct pipelin
         return f->window_end - f->window_begin;
 }
 
-/* Offset and length of the bytes left in the window. */
+/* Unparsed part of the window: begin in the upper half, end in the lower one. */
 static __always_inline __u64 chunk_window(const struct chunk *f) {
         return (__u64) (f->at - f->window_begin) << 32 | (f->window_end - f->window_begin);
 }
 
-/* Where the bytes of a chunk are: which of these is set is known at compile time. */
+/* Source of the bytes of a chunk: which of the first three is set is known at compile time. */
 struct chunk_source {
         struct __sk_buff *skb;
         const struct bpf_dynptr *data;
-        const void *buffer;     /* of the current process */
+        const void *buffer;     /* memory of the current process */
         __u32 offset;           /* of the chunk in skb or data */
-        bool restarts;          /* a window may begin before the last one ends (PROTOCOL_MORE) */
+        bool restarts;          /* a window may begin before the previous one ends (PROTOCOL_MORE) */
 };
 
 static __always_inline long chunk_load(const struct chunk_source *s, void *window, __u32 n, __u32 at) {
@@ -72,7 +72,7 @@ static __always_inline long chunk_load(const struct chunk_source *s, void *windo
         return bpf_probe_read_user(window, n, s->buffer + at);
 }
 
-/* Has the next bytes in the window. False: they cannot be loaded, the chunk is lost. */
+/* Loads the next bytes into the window. Returns false if that fails: the chunk is lost. */
 static __always_inline bool chunk_fill(struct chunk *f, struct pipeline *t, const struct parser *p,
                                        const struct chunk_source *s) {
         __u32 n = chunk_advance(f, t, p);
@@ -85,27 +85,27 @@ static __always_inline bool chunk_fill(struct chunk *f, struct pipeline *t, cons
         return true;
 }
 
-/* Parses what is in the window. */
+/* Parses responses in the window. */
 static __always_inline void chunk_parse_response(struct chunk *f, struct pipeline *t) {
         f->at += pipeline_response_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin,
                                          &f->piece);
 }
 
-/* Whether requests of a unit are excluded by their names. */
+/* Whether any requests of the unit are excluded by name. */
 static __always_inline bool names_are_wanted(const struct qos_owner *owner) {
         const struct qos_filter *filter = bpf_map_lookup_elem(&filters, &owner->slot);
 
         return filter && filter->names && filter->generation == owner->generation;
 }
 
-/* Whether requests with this name are excluded from a unit's figures. */
+/* Whether requests with this name are excluded from the metrics of a unit. */
 static __always_inline bool name_is_excluded(const struct qos_owner *owner, __u32 kind, __u64 name) {
         struct qos_exclude exclude = { .owner = *owner, .name = name, .kind = kind };
 
         return bpf_map_lookup_elem(&excludes, &exclude) != NULL;
 }
 
-/* Looks up the name of the request that is being read. A function of its own, for its stack. */
+/* Looks up the name of the request that is being read. A separate function, for its stack. */
 __attribute__((noinline, weak)) int request_find_name(struct pipeline *t, const struct qos_owner *owner) {
         __u32 kind;
         __u64 name;
@@ -118,8 +118,8 @@ __attribute__((noinline, weak)) int request_find_name(struct pipeline *t, const 
         return 0;
 }
 
-/* Parses a chunk of requests. position: in the stream; owner: of the connection, to look up the names of
- * requests; NULL: neither is known. */
+/* Parses a chunk of requests. position: of the chunk in the stream; owner: of the connection, to look up the
+ * names of requests; NULL: neither is known. */
 static __always_inline void chunk_parse_requests(struct chunk *f, struct pipeline *t,
                                                  const struct chunk_source *s,
                                                  const struct arrival_times *times, __u32 position,
@@ -144,7 +144,7 @@ static __always_inline void chunk_parse_requests(struct chunk *f, struct pipelin
         }
 }
 
-/* How often the protocol of a connection is looked for, each time at the beginning of a request: a first
- * one of a single byte shows nothing, and a connection that was open before the attach may be in the
- * middle of one. */
+/* Number of attempts to detect the protocol of a connection, each at the beginning of a request: a first
+ * chunk of a single byte shows nothing, and a connection that was open before the attach may be in the
+ * middle of a request. */
 #define TRIES_MAX 4

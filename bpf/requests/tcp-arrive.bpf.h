@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* A segment on its way in. */
+/* Arriving segments */
 
 #include "tcp-client.bpf.h"
 #include "tcp-conn.bpf.h"
 #include "tcp-segment.bpf.h"
 #include "udp.bpf.h"
 
-/* Data that completes the handshake (deferred accept, a lost ACK) reaches the listener's ingress program and
- * never the child's: kept here for the child, which is made on the same CPU right after. */
+/* Data that completes the handshake (deferred accept, a lost ACK) is seen by the ingress program with the
+ * listener as socket, never with the connection. It is kept here for the connection, which is created on the
+ * same CPU right after. */
 struct handoff {
         __u64 at;
         __u32 seq;
@@ -21,9 +22,9 @@ struct handoff {
 
 BPF_ARRAY_MAP(accept_handoffs, PERCPU_ARRAY, 1, struct handoff);
 
-/* The kernel drops a segment that needs a place in a full queue, which it looks at next. sk_drops counts
- * more than that: all dropped segments of a handshake, such as the acknowledgement that TCP_DEFER_ACCEPT
- * does not need. */
+/* Whether the kernel is about to drop the segment because the queue that it needs is full. sk_drops would
+ * count more: all dropped segments of handshakes, such as the acknowledgement that TCP_DEFER_ACCEPT
+ * ignores. */
 static __always_inline bool listener_is_full(const struct tcp_sock *tp, const struct segment *segment) {
         const struct inet_connection_sock *icsk = (const struct inet_connection_sock*) tp;
         const struct sock *sk = (const struct sock*) tp;
@@ -41,9 +42,8 @@ static __always_inline bool listener_is_full(const struct tcp_sock *tp, const st
                 BPF_CORE_READ(sk, __sk_common.skc_net.net, ipv4.sysctl_tcp_syncookies) == 0;
 }
 
-/* The entry of a listener, at which a segment arrives before there is a connection. The socket that
- * accepts for a listener of MPTCP is in no table of files: it has the owner of the application's socket,
- * which was found there. */
+/* Finds the element of a listener at which a segment arrives. The TCP socket that accepts for an MPTCP
+ * listener is in no table of files: it gets the owner of the application's socket, which was found there. */
 static __attribute__((noinline)) struct conn* listener_get(struct bpf_sock *sk, struct conn *c) {
         struct mptcp_sock *msk;
         struct qos_owner owner;
@@ -96,7 +96,8 @@ static __always_inline void listener_arrive(struct bpf_sock *sk, struct conn *c,
         }
 }
 
-/* A packet of a connection shows no segment, as it is sealed on its way out of the machine (IPsec). */
+/* The segment in a packet of a connection is not readable: it is encrypted on its way out of the machine
+ * (IPsec). */
 static __attribute__((noinline)) int segment_count_lost(struct conn *c) {
         struct qos_unit_map *u = c ? unit_get(&c->owner) : NULL;
 
@@ -108,10 +109,10 @@ static __attribute__((noinline)) int segment_count_lost(struct conn *c) {
         return zero();
 }
 
-/* Position of SEGMENT_*, above the length of the segment. */
+/* Shift of SEGMENT_*, above the length of the segment. */
 #define SEGMENT_KIND_SHIFT 28
 
-/* As client_receive_segment(), a function of its own for its stack. */
+/* Like client_receive_segment(). A separate function, for its stack. */
 static __attribute__((noinline)) int server_receive_segment(struct conn *c, struct qos_unit_map *u,
                                                             __u64 segment, __u64 tcp) {
         __u32 len = segment & ((1U << SEGMENT_KIND_SHIFT) - 1), kind = (__u32) segment >> SEGMENT_KIND_SHIFT;
@@ -147,7 +148,7 @@ static __attribute__((noinline)) int server_receive_segment(struct conn *c, stru
         bpf_spin_unlock(&c->lock);
 
         if (u->generation != p.owner.generation)
-                serving = QOS_SERVING; /* of another unit */
+                serving = QOS_SERVING; /* that is the clock of another unit */
         u = effect.bytes > 0 ? attribution_resolve(u, &p) : NULL;
         if (!u)
                 return 0;
@@ -159,8 +160,8 @@ static __attribute__((noinline)) int server_receive_segment(struct conn *c, stru
 
 void* bpf_rdonly_cast(const void *object, __u32 type_id) __ksym;
 
-/* Whether a packet is of an unknown TCP connection. Listeners of MPTCP (listener_get()) and UDP sockets may
- * become known by a packet. Sockets that are not full ones do not have these fields, and are ignored in any
+/* Whether a packet is of an unknown TCP connection. MPTCP listeners (listener_get()) and UDP sockets may
+ * become known by a packet. Sockets other than full ones do not have these fields, and are ignored in any
  * case. */
 static __always_inline bool packet_is_foreign(struct bpf_sock *sk) {
         const struct sock *s = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct sock));

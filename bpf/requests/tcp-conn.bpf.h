@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* TCP connections: state stored with a socket, its owner, and changes of both. Shared by tcp.bpf.c, which
- * handles events, and tcp-iter.bpf.c, which iterates over all connections. */
+/* TCP connections: the state stored with a socket, its owner, and changes of both. Shared by tcp.bpf.c,
+ * which handles events, and tcp-iter.bpf.c, which iterates over all connections. */
 
 #include "maps.h"
 #include "stream-chunk.bpf.h"
@@ -21,52 +21,52 @@ enum conn_kind {
  * 6.9, 20 KiB before): it has to stay small. */
 struct conn {
         struct qos_owner owner;         /* one word, written under the lock */
-        struct bpf_spin_lock lock;      /* of x, and of the share in the gauges of the unit: arrivals do
-                                         * not hold the socket lock */
+        struct bpf_spin_lock lock;      /* protects x, and the contribution to the gauges of the unit:
+                                         * arrivals do not hold the socket lock */
         __u8 kind;                      /* enum conn_kind */
         __u8 found;                     /* enum conn_found */
-        __u16 target;                    /* TARGET_ENTRY, TARGET_ONLY, and above these the generation of
-                                          * the entry; under the lock */
+        __u16 target;                   /* TARGET_ENTRY, TARGET_ONLY, and above these the generation of the
+                                         * entry; written under the lock */
         __s32 in_flight;                /* requests in the gauges of the unit and the entry */
         __u32 retransmits;              /* last known total_retrans */
-        __u32 visited;                  /* session of the iterator that has counted it last, lower half */
+        __u32 visited;                  /* last session of an iterator that has counted it, lower half */
         __u16 tries;                    /* failed attempts to detect the protocol; under the socket lock */
         __u8 tcp_state;                 /* last known TCP state; under the socket lock */
         __u8 counted;                   /* 1: counted in the open connections of the unit */
         struct exchange x;
 };
 
-/* The first reader is the owner of a connection: */
+/* Why the first reader of a connection becomes its owner: */
 enum conn_found {
-        CONN_FOUND_LISTENER = 1,        /* the process that opened the listener was not seen; if a task of
-                                         * no unit reads, there is no owner */
+        CONN_FOUND_LISTENER = 1,        /* it was not seen which process opened the listener; if a task of no
+                                         * unit reads, there is no owner */
         CONN_FOUND_OUTER,               /* a unit was attached within the previous owner */
 };
 
-/* What parses data of a connection. Results of parsing the first data: the same, or that nothing else
- * does. */
+/* Parser of the data of a connection, and result of receive_parse(): RECEIVE_NOTHING if no other parser is
+ * to be called. */
 #define RECEIVE_NOTHING 0
 #define RECEIVE_TLS 1
 #define RECEIVE_H2 2
 #define RECEIVE_UNKNOWN 3
 
-/* Accepted connections have a clone of the element of the listener. */
+/* Accepted connections start with a clone of the element of their listener. */
 BPF_STORAGE_MAP_FLAGS(conns, SK, struct conn, BPF_F_CLONE) __weak;
 
-/* Connections whose protocol is parsed. */
+/* Connections with a parsed protocol. */
 BPF_STORAGE_MAP(pipelines, SK, struct pipeline) __weak;
 
-/* of HTTP/2. */
+/* HTTP/2 connections. */
 BPF_STORAGE_MAP(h2_conns, SK, struct h2_conn) __weak;
 
-/* of HTTP/2 with many concurrent requests, or of units that exclude requests by name. */
+/* HTTP/2 connections with many concurrent requests, or of units that exclude requests by name. */
 BPF_STORAGE_MAP(h2_mores, SK, struct h2_more) __weak;
 
 /* TLS connections. */
 struct tls_conn {
         struct tls tls;
-        struct tls_plaintext_key key;        /* key of the plaintext; ssl 0: unknown */
-        /* From requests_egress for openssl_egress, which runs next for the same packet */
+        struct tls_plaintext_key key;   /* key of the plaintext; ssl 0: unknown */
+        /* Passed from requests_egress to openssl_egress, which runs next for the same packet: */
         __u64 left_at;
         __u32 left_bytes;               /* 0: nothing */
         __u32 left_complete;
@@ -79,15 +79,15 @@ BPF_STORAGE_MAP(listeners, SK, struct qos_listener) __weak;
 
 BPF_ARRAY_MAP(read_checks, ARRAY, UNITS_MAX_LIMIT, struct qos_read_check) __weak;
 
-/* Notifies the daemon of changes in read_checks, which it reads then. */
+/* Notifies the daemon of changes in read_checks. */
 struct {
         __uint(type, BPF_MAP_TYPE_RINGBUF);
-        __uint(max_entries, 4096);      /* the minimum: what does not fit is one more notification */
+        __uint(max_entries, 4096);      /* the minimum; a notification that does not fit is redundant */
 } read_events SEC(".maps") __weak;
 
-/* A read of a connection of this unit was seen by requests_content, or not. Notifies at the end of the
- * check, and whenever the number of unseen reads has doubled: some are runs that the kernel has skipped.
- * Concurrent runs may lose a count, which is found at the next one. */
+/* Counts a read of a connection of the unit. seen: requests_content has seen it. Notifies the daemon at the
+ * end of the check, and whenever the number of unseen reads has doubled: some of these are runs that the
+ * kernel has skipped. Concurrent runs may lose a count, which a later one makes up for. */
 __attribute__((noinline, weak)) int read_check(const struct qos_owner *owner, bool seen) {
         struct qos_read_check *check;
         struct qos_owner o;
@@ -123,7 +123,7 @@ static __always_inline void sock_remote(const struct sock *sk, struct qos_addres
         if (ret->family == AF_INET6) {
                 bpf_core_read(ret->address, sizeof(ret->address), &sk->__sk_common.skc_v6_daddr);
                 if (words[0] == 0 && words[1] == 0 && words[2] == bpf_htonl(0xffff)) {
-                        /* IPv4 on an IPv6 socket */
+                        /* IPv4-mapped */
                         words[0] = words[3];
                         words[2] = words[3] = 0;
                         ret->family = AF_INET;
@@ -132,13 +132,13 @@ static __always_inline void sock_remote(const struct sock *sk, struct qos_addres
                 words[0] = sk->__sk_common.skc_daddr;
 }
 
-/* The entry of a socket, by its address. A separate function, as it runs once for each listener, and for
- * connections older than the attach. */
+/* Finds the target of a socket by its address. A separate function, as it runs once for each listener, and
+ * for connections older than the attach. */
 static __attribute__((noinline)) int sock_find_target(struct sock *sk, struct qos_unit_map *u, __u32 kind,
                                                       __u32 slot, __u32 generation) {
         struct qos_owner owner = { .slot = slot, .generation = generation };
         struct qos_address a = {};
-        __u32 row, alone = 0, found;
+        __u32 row, only = 0, found;
 
         if (!sk || !u)
                 return 0;
@@ -146,28 +146,28 @@ static __attribute__((noinline)) int sock_find_target(struct sock *sk, struct qo
         if (kind == CONN_CLIENT) {
                 sock_remote(sk, &a);
                 row = entry_find(u, &a, QOS_ENTRY_PEER);
-                alone = TARGET_ONLY;
+                only = TARGET_ONLY;
         } else {
                 sock_local(sk, &a);
-                /* Being closed, without a port: its entry stays the previous one */
+                /* Without a port the socket is being closed. Its entry does not change */
                 if (a.port == 0)
                         return 0;
-                /* Under load connections are seen before all listeners that existed at the attach have
-                 * been found. requests_retarget corrects their entries later. If the listener is never
-                 * found, the connection belongs to no entry */
+                /* Under load connections are seen before all listeners that existed at the attach have been
+                 * found. requests_retarget corrects their targets later. If the listener is never found, the
+                 * connection has no entry */
                 found = kind != CONN_SERVER || entry_find_listener(u, &a);
                 row = endpoint_find(u, &owner, &a, !found);
-                alone = row & TARGET_ONLY;
+                only = row & TARGET_ONLY;
                 row &= TARGET_ENTRY;
         }
 
         BPF_BOUND(row, QOS_ENTRIES + 1);
-        return row | alone | (u->names[row].generation & 0xff) << TARGET_GENERATION_SHIFT;
+        return row | only | (u->names[row].generation & 0xff) << TARGET_GENERATION_SHIFT;
 }
 
-/* Initializes a connection of this owner in storage that is new, was cloned from a listener, or belonged
- * to a unit that was detached. Of concurrent callers one does so, and gets true. Positions in the streams
- * are taken from the first event, or set by the caller. */
+/* Initializes a connection of this owner in storage that is new, was cloned from a listener, or belonged to
+ * a unit that was detached. Returns true for one of concurrent callers. Positions in the streams are taken
+ * from the first event, or set by the caller. */
 static __always_inline bool conn_adopt(struct conn *c, const struct qos_owner *owner, __u32 kind) {
         struct qos_owner o = *owner;
         struct exchange x = {};
@@ -188,8 +188,9 @@ static __always_inline bool conn_adopt(struct conn *c, const struct qos_owner *o
         return fresh;
 }
 
-/* A connection may get another owner or another entry at any time (conn_move()), with its share of the
- * gauges. Changes of the gauges are therefore determined under the lock, for the entry of that time. */
+/* Owner and target of a connection at the time of an event. Both may change at any time (conn_move()), and
+ * the connection's contribution to the gauges moves along. Changes of the gauges are therefore determined
+ * under the lock, together with owner and target. */
 struct attribution {
         struct qos_owner owner;
         __u32 target;
@@ -206,7 +207,8 @@ static __attribute__((noinline)) struct qos_unit_map* unit_get_other(const struc
         return unit_get(owner);
 }
 
-/* u: of the owner when the program began. Sets p->share to that in the unit's map now. */
+/* Returns the map to record in, and updates p->target; NULL: none. u: map of the owner when the program
+ * began. */
 static __always_inline struct qos_unit_map* attribution_resolve(struct qos_unit_map *u,
                 struct attribution *p) {
         if (u->generation != p->owner.generation) {
@@ -218,7 +220,7 @@ static __always_inline struct qos_unit_map* attribution_resolve(struct qos_unit_
         return u;
 }
 
-/* The same, taking the lock itself. */
+/* Records an effect, taking the lock itself. */
 static __attribute__((noinline)) int conn_apply(struct conn *c, struct qos_unit_map *u,
                                                 const struct exchange_effect *effect, __u64 now) {
         struct attribution p;
@@ -252,11 +254,11 @@ static __always_inline void conn_count(struct conn *c, struct qos_unit_map *u, b
                 return;
         window_advance(u, now);
         if (open)
-                __sync_fetch_and_add(&u->opened, 1); /* first, see window_reconcile() */
+                __sync_fetch_and_add(&u->opened, 1); /* before open, see window_reconcile() */
         __sync_fetch_and_add(&u->open, open ? 1 : -1);
 }
 
-/* Global, to be verified once. */
+/* Adds to the gauges of a unit and a target. Global, to be verified once. */
 __attribute__((noinline, weak)) int gauges_add(const struct qos_owner *owner, __u32 target, __s32 in_flight,
                                                __s32 open) {
         struct exchange_effect effect = { .in_flight = in_flight };
@@ -275,8 +277,8 @@ __attribute__((noinline, weak)) int gauges_add(const struct qos_owner *owner, __
         return 0;
 }
 
-/* Moves a connection or a listener to another unit, or to none if to is {}. With the same unit it gets
- * its current entry. */
+/* Moves a connection or a listener to another unit, or to none if to is {}. If the unit stays the same, its
+ * target is updated. */
 static __attribute__((noinline)) int conn_move(struct sock *sk, struct conn *c, const struct qos_owner *to) {
         struct qos_owner from, owner;
         __u32 target = 0, before;
@@ -311,9 +313,9 @@ static __attribute__((noinline)) int conn_move(struct sock *sk, struct conn *c, 
         return 0;
 }
 
-/* Initializes the clone of the element of the listener for the connection, at its first event: the end of
- * the handshake, a segment on another CPU that overtakes it, or any event without inet_sock_set_state.
- * begin: of the stream. Data between it and rcv_nxt has arrived with the handshake (fast open), or during
+/* Initializes a connection from the clone of its listener's element, at its first event: the end of the
+ * handshake, a segment on another CPU that overtakes it, or any other one without inet_sock_set_state.
+ * begin: of the stream. Data between begin and rcv_nxt has arrived with the handshake (fast open), or during
  * this run. */
 static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit_map *u, struct tcp_sock *tp,
                                                  __u32 begin, __u64 now) {
@@ -340,7 +342,7 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
                 c->x = x;
                 exchange_begin(&c->x, begin, begin, snd_nxt);
                 c->x.flags |= EXCHANGE_FRESH;
-                /* The application reads from another socket, which collects the data of several
+                /* The application reads from an MPTCP socket, which collects the data of several
                  * connections: no event shows when */
                 c->x.flags |= mptcp * (EXCHANGE_DONE | EXCHANGE_UNREAD | EXCHANGE_UNPARSED);
                 effect.unparsed = mptcp;
@@ -362,10 +364,10 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
         return 0;
 }
 
-/* The first reader becomes the owner of a connection whose listener was found, not seen being opened (the
- * service manager opens them for others, and one socket may be passed to several services), or that
- * belonged to an outer unit before another one was attached within it, and is in no table of open files.
- * Returns the map of the owner, NULL: none. */
+/* The first reader becomes the owner of a connection (enum conn_found). Its listener was found, not seen
+ * being opened: the service manager opens listeners for others, and one socket may be passed to several
+ * services. Or it belonged to an outer unit before another one was attached within it, and is in no table of
+ * open files. Returns the map of the owner; NULL: none. */
 static __always_inline struct qos_unit_map* conn_claim(struct sock *sk, struct conn *c,
                 struct qos_unit_map *u) {
         struct task_struct *task = bpf_get_current_task_btf();
@@ -379,7 +381,7 @@ static __always_inline struct qos_unit_map* conn_claim(struct sock *sk, struct c
                         return u;
                 to = unit_get(&owner);
         } else if (task->flags & PF_KTHREAD)
-                return u; /* for the owner of the socket */
+                return u; /* reads on behalf of the owner of the socket */
         if (!to && outer)
                 return u;
 
@@ -387,14 +389,14 @@ static __always_inline struct qos_unit_map* conn_claim(struct sock *sk, struct c
         return to;
 }
 
-/* Only accepted sockets have a backlog limit, copied from the listener. listen() was never called on a
- * socket that has connected. */
+/* Role of a connected socket: only accepted ones have a backlog limit, copied from the listener. listen()
+ * was never called on a socket that has connected. */
 static __always_inline __u32 sock_kind(const struct sock *sk) {
         return sk->sk_max_ack_backlog > 0 ? CONN_SERVER : CONN_CLIENT;
 }
 
-/* The compiler omits the return value of a static function if it is constant, and the verifier refuses a
- * pointer to the stack that is left in the register. */
+/* Return value of static functions without a result. The compiler would omit a constant, and the verifier
+ * rejects a pointer to the stack that is left in the register. */
 static __always_inline int zero(void) {
         int r = 0;
 
@@ -404,13 +406,14 @@ static __always_inline int zero(void) {
 
 /* ---- sockets that were not seen from their beginning ---- */
 
-/* Whether a socket is unknown, and remains so: the current task is of no unit. Precedes all lookups of
+/* Whether a socket is unknown, and remains so as the current task belongs to no unit. Checked first by
  * programs that run for each read on the machine. */
 static __always_inline bool socket_is_foreign(const struct sock *sk) {
         return !sk->sk_bpf_storage && task_is_unowned();
 }
 
-/* A socket that a task of the unit uses, and that is not known to belong to the unit. */
+/* Adds a socket that is used by a task of the unit, and not known yet. Returns NULL if there is no
+ * memory. */
 static __always_inline struct conn* conn_learn(struct sock *sk, __u32 kind, const struct qos_owner *owner,
                                                struct qos_unit_map *u) {
         struct conn *c;
@@ -431,7 +434,7 @@ static __always_inline struct conn* conn_learn(struct sock *sk, __u32 kind, cons
         return c;
 }
 
-/* End of the data read by the application, without the FIN, which has a position but no byte. */
+/* Position up to which the application has read, without the FIN, which has a position but no byte. */
 static __always_inline __u32 tcp_read_end(const struct tcp_sock *tp, __u32 state) {
         __u32 copied = tp->copied_seq;
 
@@ -445,7 +448,7 @@ static __always_inline bool connection_is_gone(const struct sock *sk) {
 
 /* Whether this is a TCP socket of an MPTCP connection. */
 static __always_inline bool socket_is_mptcp(const struct sock *sk) {
-        /* Not const: clang 21 and newer warn of the temporary of that type in BPF_CORE_READ() */
+        /* Not const: clang 21 and newer warn about the temporary of that type in BPF_CORE_READ() */
         struct tcp_sock *tp = (struct tcp_sock*) sk;
 
         return bpf_core_field_exists(tp->is_mptcp) && BPF_CORE_READ(tp, is_mptcp);
@@ -462,8 +465,8 @@ static __always_inline void listener_learn(struct sock *sk, const struct qos_own
                 return;
         c->found = found;
 
-        /* An MPTCP listener has two sockets: that of the application, and a TCP socket that accepts for
-         * it, whose connections are marked by its own element. It counts as one listener, that of the
+        /* An MPTCP listener has two sockets: that of the application, and a TCP socket that accepts for it,
+         * the element of which is cloned for connections. They count as one listener, that of the
          * application */
         if (sk->sk_protocol == IPPROTO_TCP && socket_is_mptcp(sk))
                 return;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Requests, as the application reads their bytes from the socket: their protocol and number. */
+/* Requests: detects their protocol and parses them when the application reads their bytes */
 
 #include "read-position.h"
 #include "tls-conn.bpf.h"
 
-/* Parses a piece of requests. where: of the piece in the buffer, and in the stream; span: what of it is
- * parsed, and its length. Its position is left in t->work. Global, so that the verifier checks it once. */
+/* Parses a chunk of requests. where: offset of the chunk in the buffer (upper half), and position in the
+ * stream; span: offset in the chunk from which to parse (upper half), and its length. The end is left in
+ * t->work. Global, so that the verifier checks it once. */
 __attribute__((noinline, weak)) int requests_parse(struct sk_buff *skb __arg_trusted, struct pipeline *t,
                                                    const struct qos_owner *owner, __u64 where, __u64 span) {
         struct bpf_dynptr data;
@@ -25,9 +26,9 @@ __attribute__((noinline, weak)) int requests_parse(struct sk_buff *skb __arg_tru
         return 0;
 }
 
-/* ---- in frames ---- */
+/* ---- HTTP/2 ---- */
 
-/* The connection is HTTP/2. Returns RECEIVE_H2, unless no memory can be allocated. */
+/* The connection is HTTP/2. Returns RECEIVE_H2; 0: no memory. */
 static __attribute__((noinline)) int receive_h2_begin(struct sock *sk, struct conn *c, __u32 copied,
                                                       __u32 late) {
         struct h2_conn *h;
@@ -50,7 +51,7 @@ static __attribute__((noinline)) int receive_h2_begin(struct sock *sk, struct co
         return RECEIVE_H2;
 }
 
-/* As requests_parse(). Stops where struct h2_more is wanted. */
+/* Like requests_parse(). Stops where struct h2_more is needed. */
 __attribute__((noinline, weak)) int h2_conn_take_requests(struct sk_buff *skb __arg_trusted,
                                                           struct h2_conn *h, struct h2_more *more,
                                                           struct qos_unit_map *u,
@@ -65,7 +66,7 @@ __attribute__((noinline, weak)) int h2_conn_take_requests(struct sk_buff *skb __
         return 0;
 }
 
-/* Whether this piece is nothing but whole frames. A function of its own, for its stack. */
+/* Whether a chunk consists of whole frames. A separate function, for its stack. */
 __attribute__((noinline, weak)) int receive_is_framed(struct sk_buff *skb __arg_trusted, __u32 offset,
                                                       __u32 length) {
         struct bpf_dynptr data;
@@ -88,8 +89,8 @@ __attribute__((noinline, weak)) int receive_is_framed(struct sk_buff *skb __arg_
         return at == length;
 }
 
-/* The connection's struct h2_more, which most do without. owner: of the connection; NULL: it is not to be
- * made, also if it is wanted. */
+/* Returns struct h2_more of a connection, which few have. owner: of the connection, to allocate it if
+ * needed; NULL: do not allocate it. */
 static __always_inline struct h2_more* h2_conn_more(struct sock *sk, struct h2_conn *h,
                 const struct qos_owner *owner) {
         struct h2_more *more;
@@ -108,7 +109,7 @@ static __always_inline struct h2_more* h2_conn_more(struct sock *sk, struct h2_c
         return more;
 }
 
-/* Parses a piece of requests on such a connection, as receive_parse(). */
+/* Parses a chunk of requests on an HTTP/2 connection. Parameters as for receive_parse(). */
 static __attribute__((noinline)) int receive_h2(struct sk_buff *skb, struct conn *c, struct qos_unit_map *u,
                                                 __u64 where, __u64 piece) {
         __u32 copied = where >> 32, unsent = where, parsed;
@@ -133,7 +134,7 @@ static __attribute__((noinline)) int receive_h2(struct sk_buff *skb, struct conn
         h2_piece_begin(&h->piece, bpf_ktime_get_ns());
         if (h2_is_time_to_doubt(h, h->piece.now)) {
                 window_advance(u, h->piece.now);
-                /* read_apply() brings the gauge up to date */
+                /* read_apply() updates the gauge */
                 window_count(u, QOS_COUNTER_DROPS, h2_doubt(h, more, h->piece.now));
         }
         parsed = h->in_pos - copied;
@@ -149,7 +150,7 @@ static __attribute__((noinline)) int receive_h2(struct sk_buff *skb, struct conn
                                 h2_is_doubtful(h, unsent) && receive_is_framed(skb, q.f.offset, q.f.end)))
                         return zero();
         }
-        q.f.at = parsed; /* what was looked at before (MSG_PEEK) */
+        q.f.at = parsed; /* already parsed (MSG_PEEK) */
 
         bpf_spin_lock(&c->lock);
         h->times.came_at = exchange_came_at_once(&c->x, copied + q.f.end);
@@ -196,7 +197,7 @@ static __attribute__((noinline)) int receive_h2(struct sk_buff *skb, struct conn
         return 0;
 }
 
-/* Was the first piece the beginning of HTTP/2's preface? */
+/* Whether the first chunk was the beginning of the HTTP/2 preface. */
 static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct conn *c, struct pipeline *t,
                                                         __u64 bytes, __u64 piece) {
         __u32 copied = piece >> 32, taken;
@@ -218,9 +219,10 @@ static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct 
         return RECEIVE_H2;
 }
 
-/* ---- whatever it is ---- */
+/* ---- detection ---- */
 
-/* The protocol of a piece that begins with these bytes. Global, so that the verifier checks it once. */
+/* Detects the protocol of a chunk that begins with these bytes. Global, so that the verifier checks it
+ * once. */
 __attribute__((noinline, weak)) __u32 content_protocol(struct sk_buff *skb __arg_trusted, __u32 offset,
                                                        __u64 first, __u32 n) {
         struct bpf_dynptr data;
@@ -232,7 +234,8 @@ __attribute__((noinline, weak)) __u32 content_protocol(struct sk_buff *skb __arg
         return protocol_detect(first, n);
 }
 
-/* The server of SSH reads the banner byte by byte, of which one alone may begin a request of HTTP. */
+/* SSH servers read the banner byte by byte, and its first byte alone may begin an HTTP request: checks the
+ * whole banner. */
 static __always_inline bool receive_is_ssh(struct conn *c, struct bpf_dynptr *data, __u32 offset,
                                            __u64 first) {
         __u32 word = 0;
@@ -247,7 +250,7 @@ static __always_inline bool receive_is_ssh(struct conn *c, struct bpf_dynptr *da
         return true;
 }
 
-/* Data of no protocol that is parsed in plaintext: n bytes, the first of which are given. */
+/* Data of no protocol with a plaintext parser. first: its first bytes; n: its length. */
 static __always_inline int receive_plain(struct sock *sk, struct conn *c, __u32 copied, __u64 first,
                                          __u32 n) {
         c->tries++;
@@ -263,7 +266,7 @@ static __always_inline int receive_plain(struct sock *sk, struct conn *c, __u32 
         return 0;
 }
 
-/* NULL: no memory, the connection is not parsed. */
+/* Returns NULL if there is no memory: the connection is not parsed. */
 static __always_inline struct pipeline* receive_begin_pipeline(struct sock *sk, struct conn *c,
                                                                __u32 protocol, __u32 copied) {
         struct pipeline *t;
@@ -282,9 +285,9 @@ static __always_inline struct pipeline* receive_begin_pipeline(struct sock *sk, 
         return t;
 }
 
-/* A function of its own, so that connections that are not parsed do not need its stack. where: the
- * position in the stream at which the piece begins, and bytes written by the application that have not
- * left; piece: its place in the buffer, and its length. */
+/* Parses a chunk of requests. where: position of the chunk in the stream (upper half), and bytes written by
+ * the application, but not sent; piece: its offset in the buffer (upper half), and its length. A separate
+ * function, so that unparsed connections do not need its stack. */
 static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct conn *c,
                                                    struct qos_unit_map *u, __u64 where, __u64 piece) {
         __u32 copied = where >> 32, unsent = where, offset = piece >> 32, len = piece, parsed;
@@ -314,7 +317,7 @@ static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct c
                 if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0 ||
                     bpf_dynptr_read(&first, n, &data, offset, 0) < 0)
                         return 0;
-                /* Behind a request for TLS in another protocol that has no response (MySQL) */
+                /* After a request of another protocol to start TLS, which has no response (MySQL) */
                 if (!t && c->x.state == EXCHANGE_PENDING && !tls_is_greeting(first, n))
                         return 0;
                 if (t && t->missed) {
@@ -330,8 +333,8 @@ static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct c
                 if (h2_detect(first, n))
                         return receive_h2_begin(sk, c, copied, 0);
                 if (c->tries == 0 && c->x.state == EXCHANGE_RESPONDING) {
-                        /* The first request of all was missed: the connection is as one that is older than
-                         * the attach */
+                        /* The first request was missed: the connection is treated as older than the
+                         * attach */
                         bpf_spin_lock(&c->lock);
                         c->x.flags &= ~EXCHANGE_FRESH;
                         bpf_spin_unlock(&c->lock);
@@ -349,11 +352,11 @@ static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct c
 pipeline:
         owner = owner_read(&c->owner);
         t->times.how = names_are_wanted(&owner) ? PROTOCOL_NAMES : 0;
-        /* Looked at before (MSG_PEEK) */
+        /* Already parsed (MSG_PEEK) */
         parsed = t->in_pos - copied;
 
         /* Without the lock at first: the marks of these bytes were written before TCP queued them under the
-         * socket lock, which the reader holds now. Data that arrives meanwhile only adds marks behind the
+         * socket lock, which the reader holds now. Data that arrives meanwhile only adds marks after the
          * first one: the result is the same as with the lock, or 0 */
         t->times.came_at = exchange_came_at_once(&c->x, copied + len);
         if (t->times.came_at == 0) {

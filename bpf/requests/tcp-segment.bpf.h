@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* A segment of TCP in a packet. */
+/* TCP segments in packets */
 
 #include "maps.h"
 #include "exchange.h"
 
 struct segment {
         __u32 seq;
-        __u32 offset;           /* of the payload, from the IP header on */
+        __u32 offset;           /* of the payload, from the beginning of the IP header */
         __u32 len;              /* of the payload */
         __be16 source;
         __u8 flags;             /* TCP_FLAG_* */
@@ -29,7 +29,8 @@ struct tcp_header {
 #define TCP_FLAG_PSH 0x08
 #define TCP_FLAG_ACK 0x10
 
-/* By the packet's protocol, not the socket's family: a v6 socket carries v4 packets. */
+/* Parses the headers of a packet, by its protocol, not the socket's family: an IPv6 socket carries IPv4
+ * packets. */
 static __always_inline bool segment_parse(struct __sk_buff *skb, struct segment *ret) {
         struct tcp_header header;
         __u32 offset, length;
@@ -47,8 +48,8 @@ static __always_inline bool segment_parse(struct __sk_buff *skb, struct segment 
                         return false;
                 offset = 40;
 
-                /* Extension headers: hop-by-hop, routing, destination options. No server responds to more
-                 * than four of them in front of TCP */
+                /* Extension headers: hop-by-hop, routing, destination options. No server responds to packets
+                 * with more than four of them */
                 for (int i = 0; i < 4 && (next == 0 || next == 43 || next == 60); i++) {
                         __u8 extension[2];
 
@@ -74,7 +75,7 @@ static __always_inline bool segment_parse(struct __sk_buff *skb, struct segment 
         return true;
 }
 
-/* The same for the usual case, in which the headers are in the packet's linear part: no helper call. */
+/* The same without helper calls, if the headers are in the linear part of the packet, as usual. */
 static __always_inline bool segment_read(struct __sk_buff *skb, struct segment *ret) {
         void *data = (void*) (long) skb->data, *data_end = (void*) (long) skb->data_end;
         struct tcp_header *header;
@@ -110,11 +111,11 @@ static __always_inline bool segment_read(struct __sk_buff *skb, struct segment *
         return true;
 }
 
-/* Kinds of segments without a response: */
+/* Results of segment_classify(): segments without a response, and SEGMENT_PUSHED */
 #define SEGMENT_REMARK 1U
-#define SEGMENT_FAREWELL 2U             /* perhaps (EXCHANGE_FAREWELL) */
-#define SEGMENT_LAST_FAREWELL 4U        /* the same, and it ends earlier requests */
-/* Not that, but that its sender had no more to say when it left (PSH) */
+#define SEGMENT_FAREWELL 2U             /* possibly (EXCHANGE_FAREWELL) */
+#define SEGMENT_LAST_FAREWELL 4U        /* the same, and earlier requests get no response either */
+/* Added by the caller: the sender had no more data when it sent the segment (PSH) */
 #define SEGMENT_PUSHED 8U
 
 static __attribute__((noinline)) __u32 segment_classify(struct __sk_buff *skb, __u32 offset, __u32 length) {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Changes of the state of a connection: its beginning, its end, and reads that are noticed by then only. */
+/* State changes of connections: beginning and end, and reads that are noticed only then. */
 
 #include "tcp-arrive.bpf.h"
 #include "tcp-client.bpf.h"
 #include "tcp-receive.bpf.h"
 
-/* The application has read up to this position, and no program has run for the read: at the latest now. A
+/* The application has read up to this position, now at the latest, and no program has run for the read. A
  * separate function, for its stack. */
 static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c, struct qos_unit_map *u,
                                                  __u32 copied) {
@@ -32,7 +32,7 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
                 tls = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
                 if (!tls)
                         return 0;
-                /* If the plaintext is known, openssl_egress does this */
+                /* If the plaintext is known, openssl_egress handles the read */
                 o = tls->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext, &tls->key) : NULL;
                 if (o && o->sock == (__u64) (long) sk && o->pipeline.protocol != PROTOCOL_PLAIN)
                         return 0;
@@ -53,7 +53,8 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
         return zero();
 }
 
-/* Counts segments, by the counter of the connection: a retransmitted buffer may consist of several. */
+/* Counts retransmitted segments by the connection's counter, as a retransmitted buffer may consist of
+ * several. */
 static __always_inline void conn_count_retransmits(struct conn *c, __u32 total, struct qos_unit_map *u) {
         __u32 old = *(volatile __u32*) &c->retransmits;
 
@@ -62,7 +63,7 @@ static __always_inline void conn_count_retransmits(struct conn *c, __u32 total, 
         window_count(u, QOS_COUNTER_RETRANSMITS, total - old);
 }
 
-/* The counter for a connection that ends with an open request. */
+/* Counter for a connection that ends with an open request. */
 static __always_inline __u32 end_cell(int error, int old_state) {
         if (error == ETIMEDOUT)
                 return QOS_COUNTER_ERRORS_TIMEOUT;
@@ -73,14 +74,14 @@ static __always_inline __u32 end_cell(int error, int old_state) {
         return QOS_COUNTER_ERRORS_RESET;
 }
 
-/* The counter for a failed TLS connection, by the side that has sent an alert. */
+/* Counter for a failed TLS connection, by the side that has sent an alert. */
 static __always_inline __u32 tls_failed_cell(const struct tls *t, __u32 cell) {
         if (t->failed & TLS_FAILED_SERVER)
                 return QOS_COUNTER_ERRORS_RESET;
         return t->failed & TLS_FAILED_CLIENT ? QOS_COUNTER_CLIENT_ABORTS : cell;
 }
 
-/* The end of the handshake. */
+/* The handshake is complete. */
 static __always_inline int connection_begin(struct sock *sk, struct conn *c, struct qos_unit_map *u,
                                             struct tcp_sock *tp, __u32 copied) {
         __u32 zero = 0, window_end = tp->rcv_wup + tp->rcv_wnd;
@@ -93,7 +94,7 @@ static __always_inline int connection_begin(struct sock *sk, struct conn *c, str
         window_advance(u, now);
         window_count(u, QOS_COUNTER_ACCEPTED, 1);
 
-        /* Possibly not the first data: segments overtake each other, and the acknowledgement */
+        /* The handoff may not be the first data: segments overtake each other and the acknowledgement */
         if (h && (h->at == 0 || h->client_port != sk->__sk_common.skc_dport ||
                   exchange_distance(h->seq, copied) < 0 || exchange_distance(window_end, h->end) < 0))
                 h = NULL;
@@ -101,7 +102,7 @@ static __always_inline int connection_begin(struct sock *sk, struct conn *c, str
         if (c->kind == CONN_LISTENER)
                 conn_accept(c, u, tp, copied, h ? h->at : now);
 
-        /* Also if a segment on another CPU has initialized the connection before */
+        /* Even if a segment on another CPU has initialized the connection before */
         if (h) {
                 bpf_spin_lock(&c->lock);
                 exchange_arrive(&c->x, h->at,
@@ -126,16 +127,16 @@ static __always_inline int connection_begin(struct sock *sk, struct conn *c, str
 /* The unit closes a connection, or it has ended. */
 struct connection_end {
         __u64 now;
-        __u64 by_unit;                  /* ~0: the unit ends it; as end_cell() */
-        __u32 unsent;                   /* bytes written by the application that have not left */
-        bool gone;                      /* it has ended */
-        /* State of its parser, as far as there is any */
+        __u64 by_unit;                  /* ~0: the unit ends it, see end_cell() */
+        __u32 unsent;                   /* bytes written by the application, but not sent */
+        bool gone;                      /* the connection has ended */
+        /* State of its parsers, as far as there are any */
         struct pipeline *t;
         struct h2_conn *h;
         struct tls_conn *s;
         struct tls_plaintext *o;
         bool muxed;                     /* the plaintext is HTTP/2 */
-        bool missed;                    /* parts of its requests were not seen */
+        bool missed;                    /* part of its requests was not seen */
         bool not_understood;
 };
 
@@ -152,7 +153,7 @@ static __always_inline void end_find_parsers(struct sock *sk, struct conn *c, st
                 if (e->o && e->o->pipeline.protocol != PROTOCOL_PLAIN &&
                     e->o->pipeline.protocol != PROTOCOL_HTTP2 && tls_plaintext_lock(e->o)) {
                         e->t = &e->o->pipeline;
-                        /* A response that was sent while another program had the lock */
+                        /* A response was sent while another program had the lock */
                         e->t->missed |= e->o->missed_at != 0;
                 }
         }
@@ -161,7 +162,7 @@ static __always_inline void end_find_parsers(struct sock *sk, struct conn *c, st
         e->not_understood = e->t && e->t->not_understood & PIPELINE_REQUESTS;
 }
 
-/* The lock is held. */
+/* Updates the state of a connection that ends. The caller holds the lock. */
 static __always_inline void end_settle(struct conn *c, const struct connection_end *e, __u32 copied,
                                        struct exchange_effect *effect) {
         struct pipeline *t = e->t;
@@ -169,7 +170,8 @@ static __always_inline void end_settle(struct conn *c, const struct connection_e
         __u32 pending;
 
         if (e->s && t) {
-                /* Open requests are known by the parser. Unread data is mostly close_notify of the client */
+                /* The parser knows which requests are open. Unread data is mostly close_notify of the
+                 * client */
                 if (c->x.in_end - copied <= TLS_FAREWELL_SIZE)
                         c->x.n_marks = 0;
                 pipeline_commit(t, &c->x, e->now, e->unsent == 0, effect);
@@ -178,7 +180,7 @@ static __always_inline void end_settle(struct conn *c, const struct connection_e
         else if (e->s)
                 tls_end(&c->x, &e->s->tls, e->gone, e->unsent, effect);
         pending = t ? pipeline_outstanding(t) : h ? h->open : c->x.state == EXCHANGE_PENDING;
-        /* Unread frames may be no request (GOAWAY) */
+        /* Unread frames may not be a request (GOAWAY) */
         if ((h && pending == 0) || e->muxed)
                 exchange_shut(&c->x, effect);
         if (t && !e->gone)
@@ -197,10 +199,10 @@ static __always_inline void end_settle(struct conn *c, const struct connection_e
                 effect->in_flight += h2_extra(h);
         }
         if (e->gone)
-                effect->in_flight = -c->in_flight; /* also while another program has the lock */
+                effect->in_flight = -c->in_flight; /* even while another program has the lock */
 }
 
-/* Ends what is known of the connection besides struct conn. */
+/* Ends the state of a connection besides struct conn. */
 static __always_inline void end_parsers(struct sock *sk, const struct connection_end *e,
                                         struct exchange_effect *effect) {
         if (e->h && effect->unanswered)
@@ -218,25 +220,25 @@ static __always_inline void end_parsers(struct sock *sk, const struct connection
                 e->s->key.ssl = 0;
 }
 
-/* Counts the requests that have no response at the end of the connection. */
+/* Counts the requests without response at the end of a connection. */
 static __always_inline void end_record(struct sock *sk, struct qos_unit_map *u, __u32 target, int old_state,
                                        const struct connection_end *e, __u32 unanswered) {
         __u32 cell;
 
         if (unanswered == 0 || e->not_understood)
-                return; /* possibly no request, and no lost run */
+                return; /* possibly not a request, and not a skipped run */
         if (e->missed) {
-                /* missed data may have been no request */
+                /* The missed data may not have been a request */
                 window_count(u, QOS_COUNTER_DROPS, unanswered);
                 return;
         }
         cell = end_cell(sk->sk_err, old_state);
-        /* The server has reported an error, whoever closes first then */
+        /* The server has reported an error, no matter which side closes first */
         if (e->h && e->h->settled & H2_ENDED_BY_ERROR)
                 cell = QOS_COUNTER_ERRORS_RESET;
         if (e->s && e->s->tls.failed & TLS_FAILED_COUNTED)
                 cell = tls_failed_cell(&e->s->tls, cell);
-        /* A client of a server without responses has aborted nothing when it closes */
+        /* A client that closes has not aborted a request if the server never responds */
         if (cell != QOS_COUNTER_CLIENT_ABORTS || sk->sk_err != 0 || target_has_responded(u, target))
                 record_count(u, target, cell, cell - QOS_COUNTER_ERRORS_RESET + QOS_ENTRY_ERRORS_RESET,
                              unanswered);
@@ -271,7 +273,7 @@ static __always_inline int connection_finish(struct sock *sk, struct conn *c, st
                 return 0;
         window_advance(u, e.now);
         end_record(sk, u, p.target, old_state, &e, effect.unanswered);
-        /* Includes one that could not be sent, which not all kernels trace */
+        /* Includes a retransmission that could not be sent, which not all kernels trace */
         conn_count_retransmits(c, tp->total_retrans, u);
         record_effect(u, p.target, &effect);
         if (e.gone)
