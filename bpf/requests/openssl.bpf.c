@@ -179,7 +179,7 @@ static __attribute__((noinline)) int openssl_h2_begin(struct tls_plaintext *o, c
                         m->h2.in.left -= taken;
                         /* The request that the socket has in flight is counted by frames from now on
                          * (tls_plaintext_h2_commit()) */
-                        if (o->pending)
+                        if (o->requested)
                                 tls_plaintext_h2_count(m, -1);
                 }
                 /* The connection may have ended before the element existed */
@@ -202,7 +202,7 @@ static __attribute__((noinline)) int openssl_h2_refuse(struct tls_plaintext *o) 
         if (!m || !m->h2.piece.lost || m->h2.settled || o->late)
                 return 0;
         tls_plaintext_h2_drop(&o->key);
-        o->lost = o->pending = o->pending = 0;
+        o->lost = o->requested = o->pending = 0;
         o->streams = o->status4xx = o->failed = 0;
         pipeline_begin(&o->pipeline, PROTOCOL_HTTP1, 0, 0);
         pipeline_push(&o->pipeline, 1, o->came_first_at, o->came_last_at, 0);

@@ -104,7 +104,7 @@ static __attribute__((noinline)) int server_read(struct sock *sk, struct conn *c
         if (o && has_request) {
                 o->came_first_at = c->x.first_at;
                 o->came_last_at = c->x.last_at;
-                o->pending = c->x.open_at != 0;
+                o->requested = c->x.open_at != 0;
         }
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);

@@ -436,9 +436,9 @@ static __always_inline void tls_plaintext_commit(struct exchange *x, struct exch
 
 /* Ends the correction for a request that was counted before the connection was known to be HTTP/2. */
 static __attribute__((noinline)) int tls_plaintext_h2_commit(struct tls_plaintext *o) {
-        if (!o || !o->pending)
+        if (!o || !o->requested)
                 return 0;
-        o->pending = 0;
+        o->requested = 0;
         return tls_plaintext_h2_count(bpf_map_lookup_elem(&plaintext_h2, &o->key), 1);
 }
 
@@ -480,7 +480,7 @@ static __attribute__((noinline)) int tls_plaintext_reads(struct conn *c, struct 
         else if ((!t->has_request || untimed) && alone && !o->unread)
                 pipeline_commit(&o->pipeline, &c->x, now, unsent == 0, &effect);
         if (!muxed)
-                o->pending = c->x.open_at != 0;
+                o->requested = c->x.open_at != 0;
         bpf_spin_unlock(&c->lock);
         t->has_request = 0;
         if (alone)
