@@ -2,16 +2,16 @@
 
 /* The probe "block": block I/O of units.
  *
- *   block_start     a request is inserted, mostly in the context of its originator: it is attributed
+ *   block_start     a request is inserted, mostly in the context of its originator, and attributed
  *   block_issue     it is issued to the device
  *   block_complete  a part of it is completed
  *   block_done      it is done
  *
- * These are the places where the kernel updates /sys/block/DEVICE/stat, so that the figures are comparable.
- * Every request of the machine counts for its device, of which the I/O of a unit is a share, and costs one
- * map lookup.
+ * These are the places where the kernel updates /sys/block/DEVICE/stat, so the metrics are comparable. Every
+ * request of the machine is counted for its device, to compare the I/O of a unit with, and costs one map
+ * lookup.
  *
- * Bio based devices (zram, device mapper, md) have no requests: those of the underlying devices are
+ * Bio-based devices (zram, device mapper, md) have no requests: those of the underlying devices are
  * counted. */
 
 #include "contention-maps.h"
@@ -26,12 +26,12 @@ struct block {
         __u64 issued;           /* CLOCK_MONOTONIC ns of the last issue; 0: not yet */
         __u32 kind;             /* enum qos_block_counter */
         bool writeback;         /* issued by a task outside of the unit */
-        __u16 merges;           /* as of the last issue */
+        __u16 merges;           /* merges, as of the last issue */
 };
 
-/* By struct request, which the kernel recycles: the entry of a request that was merged into another is
- * removed when its struct request is used again. Holds 16 devices with the usual maximum of 1024
- * requests. */
+/* Requests in flight, by address of struct request, which the kernel recycles: the element of a request that
+ * was merged into another is removed when its struct request is used again. Sized for 16 devices with the
+ * usual maximum of 1024 requests. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -55,8 +55,8 @@ static __always_inline bool request_is_command(struct request *request) {
         return operation == REQ_OP_DRV_IN || operation == REQ_OP_DRV_OUT;
 }
 
-/* As op_stat_group() in the kernel, with flushes apart. Valid at block_start only: later the flag has been
- * cleared. */
+/* Like op_stat_group() in the kernel, with flushes as a separate kind. Valid at block_start only: later the
+ * flag has been cleared. */
 static __always_inline __u32 request_kind(struct request *request) {
         __u32 operation = request->cmd_flags & REQ_OP_MASK;
 
@@ -118,7 +118,7 @@ static __always_inline void block_use(struct request *request, struct cgroup *gr
 
 /* Contention map to attribute a request to, as a thread's word; 0: none. The kernel associates a bio with
  * the innermost control group that has the io controller. If that is an ancestor of the task's group, the
- * latter is more exact. Otherwise it is writeback on behalf of another group, which is known only by that
+ * latter is more precise. Otherwise it is writeback on behalf of another group, known only by this
  * association. */
 static __always_inline __u64 request_find_map_id(struct request *request, bool *ret_writeback) {
         struct cgroup *own = bpf_get_current_task_btf()->cgroups->dfl_cgrp, *noted = NULL, *around = NULL;
@@ -163,11 +163,12 @@ int BPF_PROG(block_start, struct request *request) {
         return 0;
 }
 
-/* Limit of the steps to the end of a request. A request has at most as many bios as the device takes
- * segments, mostly 128 or 256; NVMe may take more, and then such a request counts fewer. */
+/* Maximum number of bios counted. A request has at most as many as the device takes segments, mostly 128 or
+ * 256; NVMe may take more, and such a request counts fewer merges. */
 #define BLOCK_MERGES_MAX 256
 
-/* Each bio behind the first one was merged, by itself or with a request that it had. */
+/* Number of merges of a request: each bio after the first one was merged, by itself or together with its own
+ * request. */
 static __always_inline __u16 request_merges(struct request *request) {
         struct bio *bio = request->bio;
         __u16 n = 0;
@@ -200,15 +201,15 @@ static __always_inline struct qos_contention_map* machine_enter(__u64 now) {
         struct qos_contention_map *c = contention_find(QOS_SLOT_MACHINE);
 
         if (c)
-                /* the machine has no per-CPU maps */
+                /* The machine has no per-CPU maps */
                 contention_roll(c, QOS_SLOT_MACHINE, now / QOS_EPOCH_NSEC);
         return c;
 }
 
 /* Completions run with interrupts enabled, or in an interrupt that may hit such a run, and the kernel skips
- * a program that is interrupted by itself. Hence two copies of each, of which the second only does what the
- * first had to skip. block_running: set while the first is running on this CPU, [0] for block_complete, [1]
- * for block_done. */
+ * a program that is interrupted by itself. Hence there are two copies of each, and the second one only
+ * handles runs that the first one had to skip. block_running: set while the first one is running on this
+ * CPU, [0] for block_complete, [1] for block_done. */
 BPF_ARRAY_MAP(block_running, PERCPU_ARRAY, 2, __u32);
 
 static __always_inline void block_run(__u32 i, bool running) {

@@ -11,7 +11,7 @@ static const struct qos_contention_cpu* contention_cpu_of(__u32 slot, __u32 gene
 #define contention_now() bpf_ktime_get_ns()
 #include "contention-record.h"
 
-/* Number of possible CPUs: index of the first element that is not of a CPU. */
+/* Number of possible CPUs, and hence the index of the first element that is not of a CPU. */
 const volatile __u32 cpus __weak = 1;
 
 /* Load time of the programs, CLOCK_MONOTONIC ns. State left behind by previous programs is older, and
@@ -20,7 +20,7 @@ const volatile __u64 loaded_at __weak = 0;
 
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-        __uint(max_entries, QOS_SLOT_MACHINE + 1); /* the units, and the machine */
+        __uint(max_entries, QOS_SLOT_MACHINE + 1); /* units, and the machine */
         __type(key, __u32);
         __array(values, struct {
                 __uint(type, BPF_MAP_TYPE_ARRAY);
@@ -61,13 +61,13 @@ static const struct qos_contention_cpu* contention_cpu_of(__u32 slot, __u32 gene
         return contention_cpu_find(slot, generation, i);
 }
 
-/* The per-CPU element of the contention map in a thread's word; NULL if that map has gone. */
+/* The per-CPU element of the contention map in a thread's word; NULL if that map no longer exists. */
 static __always_inline struct qos_contention_cpu* contention_cpu_get(__u64 word, __u32 i) {
         return contention_cpu_find((word & THREAD_SLOT) >> THREAD_SLOT_SHIFT,
                 word >> THREAD_GENERATION_SHIFT, i);
 }
 
-/* As element_lost(), for the unit in a thread's word. */
+/* Like element_lost(), for the unit in a thread's word. */
 static __always_inline void contention_lost(__u32 statistic, __u64 word) {
         struct qos_owner owner = {
                 .slot = (word & THREAD_SLOT) >> THREAD_SLOT_SHIFT,
@@ -102,7 +102,7 @@ static __always_inline struct qos_contention_map* contention_get(__u64 word) {
         return c && c->generation == word >> THREAD_GENERATION_SHIFT ? c : NULL;
 }
 
-/* As contention_get(), and writes due checkpoints. Not for writers of per-CPU elements, see
+/* Like contention_get(), but also writes due checkpoints. Not for writers of per-CPU elements, see
  * contention_cpu_enter(). */
 static __always_inline struct qos_contention_map* contention_enter(__u64 word, __u64 now) {
         struct qos_contention_map *c = contention_get(word);
@@ -134,7 +134,7 @@ __attribute__((noinline, weak)) int contention_record_overhead(__u64 map_id, __u
         return 0;
 }
 
-/* Writes due checkpoints. To be called before an event is recorded in a per-CPU element. */
+/* Writes due checkpoints. Called before an event is recorded in a per-CPU element. */
 static __always_inline void contention_cpu_enter(struct qos_contention_cpu *s, __u64 word, __u64 now) {
         struct qos_contention_map *c;
 

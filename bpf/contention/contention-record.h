@@ -69,8 +69,8 @@ struct contention_sum {
  * virtual CPU of the writer has been preempted in the middle of it. */
 #define SHARD_READS 8
 
-/* Elements are read one after the other. Longer interruptions of the reader, possible in iterators, would
- * combine values of different times. */
+/* Maximum duration of summing up. Elements are read one after another: a longer interruption of the reader,
+ * possible in iterators, would combine values of different times. */
 #define SUM_NSEC_MAX 1000000ULL
 
 static long contention_sum_step(__u64 i, void *data) {
@@ -129,9 +129,9 @@ BPF_SUBPROG int contention_sum_up(struct qos_contention_map *c, struct qos_conte
         return 1;
 }
 
-/* Writes the checkpoints that are due at epoch, as window_roll(). Does not wait if another CPU is doing so:
- * an event recorded meanwhile may land on either side of the checkpoint, an error of some microseconds of
- * one state. */
+/* Writes the checkpoints that are due at epoch, like window_roll(). Does not wait if another CPU is doing
+ * so: an event recorded meanwhile may land on either side of the checkpoint, an error of some microseconds
+ * of one state. */
 BPF_SUBPROG int contention_roll(struct qos_contention_map *c, __u64 slot, __u64 epoch) {
         BPF_REQUIRE(c);
 

@@ -7,8 +7,8 @@
 
 #include "histogram.h"
 
-/* A turn usually takes milliseconds. Of a wait longer than this many turns, only the most recent ones are
- * attributed. */
+/* Number of turns stored. A turn usually takes milliseconds. Of a wait longer than this many turns, only the
+ * most recent ones are attributed. */
 #define TURNS 16U
 
 struct cpu_occupant {
@@ -22,7 +22,7 @@ struct cpu_occupants {
         struct cpu_occupant list[TURNS];
 };
 
-/* Consecutive tasks of a group are a single turn. */
+/* Adds a turn that ends now. Consecutive tasks of a group are a single turn. */
 static inline __attribute__((always_inline)) void cpu_occupants_push(struct cpu_occupants *t, __u64 group,
                                                                      __u64 now) {
         __u64 i = t->newest;

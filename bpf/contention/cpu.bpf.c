@@ -2,7 +2,7 @@
 
 /* The probe "cpu": states of the threads of units.
  *
- *   cpu_switch        a thread is descheduled, with its reason, and another one is scheduled
+ *   cpu_switch        a thread is descheduled, with the reason, and another one is scheduled
  *   cpu_wake          a thread becomes runnable
  *   cpu_wake_new      a new thread becomes runnable, and known
  *   cpu_waking        a task wakes another one, possibly before that one is descheduled
@@ -68,16 +68,16 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
                         if (t->lock)
                                 lock_describe(t, state, &w);
                         row = thread_get_row(t, prev, t->word, reason, &w);
-                        /* A call that was stopped goes on waiting for the same */
+                        /* A system call that was stopped continues to wait for the same */
                         if (reason != QOS_STATE_OTHER && reason != QOS_STATE_STOPPED)
                                 t->waited = reason;
-                        /* If the wakeup was missed, this ends a wait as well, that of the previous row */
+                        /* If the wakeup was missed, this also ends a wait, that of the previous row */
                         if (thread_leave(t, prev, reason, now, &s)) {
                                 t->futex = w.futex;
                                 t->locked = w.lock != 0;
                                 t->row = row;
                                 thread_count(t, s, QOS_CONTENTION_CPU_WAITS + reason);
-                                /* Read back, as the verifier would follow each reason otherwise */
+                                /* Read back: the verifier would explore everything after for each reason */
                                 if ((*(volatile __u64*) &t->word & THREAD_STATE) == QOS_STATE_LOCK ||
                                     t->waiter != 0)
                                         (void) lock_begin_wait(state);
@@ -91,7 +91,7 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
         if (t && word & THREAD_STATE) {
                 begin = overhead_begin_sample(t);
                 thread_run(t, next, queue_switched(next));
-                t->wakeup.what = 0; /* it belongs to the wait that has ended */
+                t->wakeup.what = 0; /* belongs to the wait that has ended */
                 pending_responses_turn(next, t, true);
                 thread_end_overhead(word, begin);
         }
@@ -108,7 +108,7 @@ int BPF_PROG(cpu_wake, struct task_struct *task) {
         t = thread_of(task);
         if (!t)
                 return 0;
-        /* Either it has not been descheduled yet, or it was preempted on its way to schedule() */
+        /* The thread has not been descheduled yet, or it was preempted on its way to schedule() */
         word = *(volatile __u64*) &t->word;
         state = word & THREAD_STATE;
         if (state <= QOS_STATE_THROTTLED)
@@ -172,7 +172,7 @@ int BPF_PROG(cpu_wake_new, struct task_struct *task) {
         if (__sync_val_compare_and_swap(&t->word, 0, map_id | QOS_STATE_RUN_QUEUE) == 0) {
                 contention_cpu_enter(s, map_id, now);
                 state_transition(s, QOS_STATE_NONE, QOS_STATE_RUN_QUEUE, now, t->served);
-        } else /* the iterator was faster */
+        } else /* the iterator was first */
                 thread_set(t, ready_state(t, task), now, &s);
         return 0;
 }
@@ -197,8 +197,8 @@ static __always_inline void thread_note_waker(struct thread *t, struct task_stru
         t->wakeup.what = 0;
         if (state == QOS_STATE_NONE)
                 return;
-        /* Not descheduled yet, so what it waits for is unknown. The recorded state may belong to an earlier
-         * wait of which the wakeup was missed */
+        /* Not descheduled yet, so the reason of the wait is unknown. The recorded state may belong to an
+         * earlier wait whose wakeup was missed */
         if (task->on_cpu)
                 state = QOS_STATE_RUNNING;
         if (wakeup_expected(state) && !(waker->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER))) {
@@ -247,7 +247,7 @@ int BPF_PROG(cpu_waking, struct task_struct *task) {
         return 0;
 }
 
-/* ---- locks of the kernel ------------------------------------------------------------------------------ */
+/* ---- kernel locks ------------------------------------------------------------------------------------- */
 
 /* Flag of the tracepoint: a spinning lock, the thread keeps running. */
 #define LCB_F_SPIN 1U
@@ -297,8 +297,9 @@ __attribute__((noinline, weak)) int lock_is_place(struct lock_scratch *s, __u64 
         return !function;
 }
 
-/* File system of an inode that the lock would be the semaphore of, as the lock of a directory. Any other
- * lock has nothing around it that is an inode, whose super block leads to its root, and that one back. */
+/* Device of the file system, if the lock is the semaphore of an inode, as the lock of a directory; 0: it is
+ * not. No other lock is surrounded by what looks like an inode with a super block that leads to a root, and
+ * back. */
 static __always_inline __u32 lock_device(const void *lock) {
         const struct inode *inode = lock - bpf_core_field_offset(struct inode, i_rwsem);
         const struct super_block *sb = BPF_CORE_READ(inode, i_sb);
@@ -306,7 +307,7 @@ static __always_inline __u32 lock_device(const void *lock) {
         return sb && BPF_CORE_READ(sb, s_root, d_sb) == sb ? BPF_CORE_READ(sb, s_dev) : 0;
 }
 
-/* In the context of the blocking task. */
+/* Runs in the context of the blocking task. */
 SEC("tp_btf/contention_begin")
 int BPF_PROG(cpu_lock, void *lock, unsigned int flags) {
         struct task_struct *task = bpf_get_current_task_btf();
@@ -372,7 +373,7 @@ int BPF_PROG(cpu_migrate, struct cgroup *to, const char *path, struct task_struc
 
 /* ---- existing threads --------------------------------------------------------------------------------- */
 
-/* State of a task without any event so far. It may be outdated by a moment: the daemon runs the iterator
+/* State of a task without any event so far, possibly outdated by a moment: the daemon runs the iterator
  * twice, so that threads still without an event are checked again. */
 static __always_inline __u32 task_state(struct task_struct *task, const struct thread *t, struct wait *w) {
         __u32 state = task->__state;
@@ -413,7 +414,7 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
         struct task_struct *task = ctx->task;
         struct qos_iter_session session = { .id = ctx->meta->session_id };
         __u64 map_id, old = 0, word, now;
-        struct qos_inspect_request *inquiry;
+        struct qos_inspect_request *request;
         struct thread *t;
         __u32 zero = 0;
         bool done = false;
@@ -422,9 +423,9 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                 bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
                 return 0;
         }
-        inquiry = bpf_map_lookup_elem(&inspect_requests, &zero);
-        if (inquiry && ctx->meta->seq_num == 0)
-                inquiry_note_self(inquiry);
+        request = bpf_map_lookup_elem(&inspect_requests, &zero);
+        if (request && ctx->meta->seq_num == 0)
+                inquiry_note_self(request);
         if (task->exit_state)
                 return 0;
 
@@ -448,7 +449,7 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                 word = map_id ? map_id | THREAD_SEEDED | state : 0;
                 if (old & THREAD_STATE && (old & THREAD_MAP_ID) == map_id &&
                     (!(old & THREAD_SEEDED) || old == word))
-                        return 0; /* has had events, or is unchanged */
+                        return 0; /* had events, or is unchanged */
                 if (old == 0 && word == 0)
                         return 0;
 
@@ -512,14 +513,14 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
 
 /* ---- reading threads ---------------------------------------------------------------------------------- */
 
-/* Attempts to read a thread consistently: takes some hundred nanoseconds each. */
+/* Attempts to read a thread consistently, each of some hundred nanoseconds. */
 #define THREAD_READS 8
 
 SEC("iter/task")
 int cpu_read_threads(struct bpf_iter__task *ctx) {
         struct task_struct *task = ctx->task;
         struct qos_thread out = {};
-        struct qos_inspect_request *inquiry;
+        struct qos_inspect_request *request;
         __u64 word = 0, since = 0;
         __u32 slot, before, zero = 0;
         bool whole = false;
@@ -527,12 +528,12 @@ int cpu_read_threads(struct bpf_iter__task *ctx) {
 
         if (!task || task->exit_state)
                 return 0;
-        inquiry = bpf_map_lookup_elem(&inspect_requests, &zero);
+        request = bpf_map_lookup_elem(&inspect_requests, &zero);
         t = thread_of(task);
-        if (!inquiry || !t)
+        if (!request || !t)
                 return 0;
         slot = (*(volatile __u64*) &t->word & THREAD_SLOT) >> THREAD_SLOT_SHIFT;
-        if (!(inquiry->slots[slot / 64 % (QOS_SLOTS / 64)] & 1ULL << slot % 64))
+        if (!(request->slots[slot / 64 % (QOS_SLOTS / 64)] & 1ULL << slot % 64))
                 return 0;
 
         for (int try = 0; try < THREAD_READS && !whole; try++) {
@@ -573,18 +574,18 @@ BPF_ARRAY_MAP(mapping_scratch, PERCPU_ARRAY, 1, struct qos_mapping);
 SEC("iter/task_vma")
 int cpu_read_mappings(struct bpf_iter__task_vma *ctx) {
         struct vm_area_struct *vma = ctx->vma;
-        struct qos_inspect_request *inquiry;
+        struct qos_inspect_request *request;
         struct qos_mapping *m;
         struct file *file;
         __u32 zero = 0;
 
-        inquiry = bpf_map_lookup_elem(&inspect_requests, &zero);
+        request = bpf_map_lookup_elem(&inspect_requests, &zero);
         m = bpf_map_lookup_elem(&mapping_scratch, &zero);
-        if (!ctx->task || !vma || !inquiry || !m)
+        if (!ctx->task || !vma || !request || !m)
                 return 0;
         file = vma->vm_file;
-        if (!file || vma->vm_start > inquiry->address ||
-            (vma->vm_pgoff != 0 && inquiry->address >= vma->vm_end))
+        if (!file || vma->vm_start > request->address ||
+            (vma->vm_pgoff != 0 && request->address >= vma->vm_end))
                 return 0;
 
         m->start = vma->vm_start;

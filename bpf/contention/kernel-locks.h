@@ -9,7 +9,7 @@
 
 #include "histogram.h"
 
-/* Bytes compared. */
+/* Maximum number of bytes compared */
 #define LOCK_PREFIX_MAX 8
 
 struct lock_name {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Locks around accept(2): the threads of servers that accept connections in turns wait for a lock, whose
- * holder waits for connections. None of them has work, so that these are idle, not held up. The holder is
- * known to the kernel for flock(2), fcntl(2), System V semaphores in sets of one, and for mutexes that have
- * the TID of their owner, as those of glibc. */
+/* Locks around accept(2): threads of servers that take turns in accepting connections wait for a lock, whose
+ * holder waits for connections. All of them are idle, not blocked. The kernel knows the holder for flock(2),
+ * fcntl(2), System V semaphores in sets of one, and mutexes that store the TID of their owner, as those of
+ * glibc. */
 
 #include "syscalls.h"
 #include "thread-state.h"
@@ -13,11 +13,11 @@
 struct task_struct* bpf_task_from_pid(int pid) __ksym;
 void bpf_task_release(struct task_struct *task) __ksym;
 
-/* Bits of an index by level of a tree, XA_CHUNK_SHIFT, and levels for 2^24 entries */
+/* Mask of an index in a node of an xarray (XA_CHUNK_SHIFT), and number of levels for 2^24 entries */
 #define TREE_MASK 63
 #define TREE_LEVELS 4
 
-/* NULL: no such entry. */
+/* Entry i of a tree; NULL: none. */
 static __always_inline void* tree_find(const struct idr *idr, __u32 i) {
         __u64 entry = (__u64) BPF_CORE_READ(idr, idr_rt.xa_head);
 
@@ -25,7 +25,7 @@ static __always_inline void* tree_find(const struct idr *idr, __u32 i) {
                 struct xa_node *node = (struct xa_node*) (entry - 2);
                 __u32 place;
 
-                if ((entry & 3) != 2) /* no inner node */
+                if ((entry & 3) != 2) /* not an inner node */
                         break;
                 place = i >> (BPF_CORE_READ(node, shift) & 31);
                 if (level == 0 && place > TREE_MASK)
@@ -36,7 +36,7 @@ static __always_inline void* tree_find(const struct idr *idr, __u32 i) {
         return entry & 3 ? NULL : (void*) entry;
 }
 
-/* Its number in the first namespace. */
+/* PID in the initial namespace. */
 static __always_inline __u32 pid_number(const struct pid *pid) {
         __u32 nr = 0;
 
@@ -45,7 +45,7 @@ static __always_inline __u32 pid_number(const struct pid *pid) {
         return nr;
 }
 
-/* 0: none, or several locks. */
+/* Holder of the only lock of a file; 0: no lock, or several. */
 static __always_inline __u32 file_lock_holder(const struct file *file, bool posix) {
         struct file_lock_context *context = BPF_CORE_READ(file, f_inode, i_flctx);
         struct list_head *list, *first;
@@ -85,10 +85,11 @@ struct glibc_mutex {
         __u32 lock, count, owner, users, kind;
 };
 #define GLIBC_MUTEX_KINDS (3 | 0x80 | 0x100 | 0x200)
-/* What musl writes for an owner where it records none: EBUSY */
+/* Value that musl stores instead of an owner in mutexes that do not record it: EBUSY */
 #define MUSL_NO_OWNER 16
 
-/* TID in the namespace of the task; 0: not known. Its memory is accessible if it is the current one. */
+/* TID of the owner of a futex in the namespace of the task; 0: unknown. current: the task is the current
+ * one, and its memory accessible. */
 static __always_inline __u32 futex_owner(const struct call *call, bool current) {
         __u32 v = call->arguments[2];
         struct glibc_mutex m = {};
@@ -135,8 +136,8 @@ static __always_inline bool file_is_listening(const struct file *file) {
         return BPF_CORE_READ(socket, sk, __sk_common.skc_state) == TCP_LISTEN;
 }
 
-/* Files of an epoll set that are looked at: those of servers that accept in turns have few more than
- * listeners. */
+/* Number of files of an epoll set that are examined: servers that take turns in accepting have few besides
+ * the listeners. */
 #define EPOLL_FILES 7
 
 /* Whether a listener is among the first three levels of the tree of an epoll set. */
@@ -164,8 +165,8 @@ static __always_inline bool epoll_is_listening(const struct file *file) {
         return false;
 }
 
-/* 1: the thread sleeps until a connection arrives. A known thread does so from the moment when its state
- * says that, still on its CPU. */
+/* Returns 1 if the thread sleeps until a connection arrives. For a known thread that holds as soon as its
+ * state says so, while it is still on its CPU. */
 BPF_SUBPROG int task_accepts(__u32 pid) {
         struct task_struct *task = bpf_task_from_pid(pid);
         const struct thread *t;
@@ -202,8 +203,8 @@ BPF_SUBPROG int task_accepts(__u32 pid) {
         return r;
 }
 
-/* The PID of the thread, or the process, that has the lock that a thread waits for; 0: not known. current:
- * it is the current task, which is about to wait. */
+/* PID of the thread or process that holds the lock which a thread waits for; 0: unknown. current: it is the
+ * current task, which is about to wait. */
 BPF_SUBPROG int task_get_lock_holder(__u32 pid, __u32 current) {
         struct task_struct *task = bpf_task_from_pid(pid);
         __u32 holder = 0, kind = 0;
@@ -232,8 +233,8 @@ BPF_SUBPROG int task_get_lock_holder(__u32 pid, __u32 current) {
         return holder;
 }
 
-/* The holder of the lock that a thread waits for; 0: not known, or the thread processes a request, so that
- * it has work whatever the holder does. */
+/* Holder of the lock that a thread waits for; 0: unknown, or the thread is processing a request, and thus is
+ * not idle whatever the holder does. */
 static __always_inline __u32 idle_get_lock_holder(struct task_struct *task, __u64 map_id, __u32 state,
                                                   bool current) {
         const struct service *s;
@@ -246,11 +247,12 @@ static __always_inline __u32 idle_get_lock_holder(struct task_struct *task, __u6
         return task_get_lock_holder(task->pid, current);
 }
 
-/* A holder may be on its way to accept(2). So threads that wait for its lock note themselves, and its next
- * wait decides: each of both changes its own state first, then looks at that of the other. */
+/* A holder may still be on its way to accept(2). Therefore threads that wait for its lock add themselves to
+ * its list of waiters, and its next wait decides. Both sides change their own state before they read that of
+ * the other. */
 
-/* Corrects the state of a thread that waits for its turn to accept connections, which that holder has.
- * Returns the PID of the thread that has noted itself before. */
+/* Corrects the state of a thread that waits for its turn to accept connections, which the holder is doing.
+ * Returns the PID of the thread that was added to the list before it. */
 BPF_SUBPROG int task_park(__u32 pid, __u32 holder) {
         struct task_struct *task = bpf_task_from_pid(pid);
         struct qos_contention_cpu *s;
@@ -283,7 +285,7 @@ BPF_SUBPROG int task_park(__u32 pid, __u32 holder) {
         return next;
 }
 
-/* Notes the current task at a holder. */
+/* Adds the current task to the waiters of a holder. */
 BPF_SUBPROG int holder_note(__u32 holder) {
         struct task_struct *task = bpf_task_from_pid(holder), *current = bpf_get_current_task_btf();
         struct thread *t, *mine;
@@ -298,11 +300,12 @@ BPF_SUBPROG int holder_note(__u32 holder) {
         return 0;
 }
 
-/* Threads that note themselves at a holder until it waits. Others are seen in their next wait. */
+/* Maximum number of waiters that are corrected when a holder waits. Others are corrected in their next
+ * wait. */
 #define WAITERS_MAX 16
 
-/* The current task is about to wait, with that state of the scheduler, for a lock, or with threads that have
- * noted themselves at it. Its own state says so already. */
+/* The current task is about to wait for a lock, or has waiters. state: its task state. Its recorded state
+ * has already changed. */
 BPF_SUBPROG int lock_begin_wait(__u32 state) {
         struct task_struct *task = bpf_get_current_task_btf();
         struct thread *t = thread_of(task);

@@ -6,8 +6,8 @@
  *   memory_fork, memory_exit               a thread starts without faults; its last faults are recorded
  *   memory_find_faults                     iterator: records the latest faults, on request
  *   memory_fault_begin, memory_fault_end   duration of faults, where fentry is available
- *   memory_reclaim_*, memory_limit_*       direct reclaim, for the machine or within the limit of a control
- *   group
+ *   memory_reclaim_*, memory_limit_*       direct reclaim, for the machine or within the limit of a
+ *                                          control group
  *   memory_throttle                        a writer is throttled because of too many dirty pages
  *   memory_oom                             the OOM killer selects a process
  *
@@ -40,9 +40,9 @@ struct memory_stall {
 
 BPF_STORAGE_MAP(memory_stalls, TASK, struct memory_stall);
 
-/* Task storage of a thread of a unit. Faults from before the thread was in the unit, or was known, and those
- * while the unit was not observed with this probe are not recorded. begun: the thread is new, so that all
- * its faults are known. */
+/* Returns the task storage of a thread of a unit. Faults from before the thread was known, or in the unit,
+ * are not recorded, nor are those while the unit was not observed with this probe. begun: the thread is new,
+ * so all its faults are known. */
 static __always_inline struct memory_stall* memory_stall_get(struct task_struct *task, __u64 *ret_map_id,
                                                              bool begun) {
         struct memory_stall *s;
@@ -71,7 +71,7 @@ static __always_inline void memory_stall_end_overhead(__u64 map_id, __u64 begin)
                 contention_record_overhead(map_id, begin, OVERHEAD_SAMPLE_PERIOD);
 }
 
-/* The thread and the iterator may run concurrently: the exchanges make the sum of both right. */
+/* The thread and the iterator may do this concurrently: the exchanges make the sum of both right. */
 static __always_inline void faults_record(struct task_struct *task) {
         __u64 map_id, begin, minor, major;
         struct qos_contention_map *c;
@@ -93,7 +93,8 @@ static __always_inline void faults_record(struct task_struct *task) {
         memory_stall_end_overhead(map_id, begin);
 }
 
-/* A thread in user mode is in no fault and in no reclaim: otherwise the program for its end was skipped. */
+/* A thread in user mode is neither in a fault nor in reclaim. If one is recorded, the program for its end
+ * was skipped. */
 SEC("tp_btf/page_fault_user")
 int BPF_PROG(memory_fault) {
         struct task_struct *task = bpf_get_current_task_btf();
@@ -276,7 +277,7 @@ int memory_throttle(__u64 *ctx) {
         return 0;
 }
 
-/* Before 6.8 the argument is not the task, and the program does not load. */
+/* Before Linux 6.8 the argument is not the task, and the program does not load. */
 SEC("tp_btf/mark_victim")
 int BPF_PROG(memory_oom, struct task_struct *task) {
         struct qos_contention_map *c;

@@ -4,23 +4,24 @@
 /* Breakdown of the service time of requests by state of the thread. Pure: compiled for BPF and for the unit
  * tests.
  *
- * The times of a thread change only when it is descheduled or scheduled. So the times at the moment when a
- * request was read are those at the beginning of that run plus the time since; requests read within a run
- * share a snapshot of the times. */
+ * The times of a thread change only when it is descheduled or scheduled. The times at the moment when a
+ * request was read are thus those at the beginning of that run plus the time since; requests read within a
+ * run share a snapshot of the times. */
 
 #include "unit-map.h"
 
-/* Requests read by a thread without a response yet, newest ones only: an event loop reads the requests of
- * all clients first, and then sends all responses. Further ones are not attributed. */
+/* Number of requests stored that were read by a thread and have no response yet, the newest ones: an event
+ * loop first reads the requests of all clients, and then sends all responses. Older ones are not
+ * attributed. */
 #define SERVICE_NOTES 32U
-/* Number of runs with a snapshot: a thread that responds in a later run has been descheduled in between, and
- * may have read other requests. */
+/* Number of runs with a snapshot: a thread that responds in a later run was descheduled in between, and may
+ * have read other requests. */
 #define SERVICE_RUNS 4U
 
 /* Snapshot of the times of a thread. */
 struct request_cpu_run {
         __u64 state;            /* current state */
-        __u64 since;            /* since when; time before that is in times */
+        __u64 since;            /* CLOCK_MONOTONIC ns of entering it; time before that is in times */
         __u64 times[QOS_STATES];
 };
 
@@ -29,10 +30,9 @@ struct service {
         __u32 notes;            /* number of requests noted, modulo 2^32 */
         __u32 runs;
         __u32 next;             /* index of the request expected to be responded to next */
-        __u32 open;             /* 1: no response to the last request read is known, the thread is processing
+        __u32 open;             /* 1: the last request read has no known response, the thread is processing
                                  * it */
-        __u64 read_at[SERVICE_NOTES]; /* identifies the request: no other thread reads at the same
-                                       * nanosecond */
+        __u64 read_at[SERVICE_NOTES]; /* identify the requests: no two threads read in the same nanosecond */
         __u32 run[SERVICE_NOTES];
         struct request_cpu_run list[SERVICE_RUNS];
 };
@@ -57,9 +57,9 @@ static inline __attribute__((always_inline)) void request_cpu_note(struct servic
         s->open = 1;
 }
 
-/* Adds the states between reading the request (at) and its response (now) to sums, n times. The sum of all
- * states is now - at, even if clock differences make one of them negative. Returns 0 if this thread did not
- * read the request. */
+/* Adds the time in each state between reading the request (at) and its response (now) to sums, n times. The
+ * sum over all states is now - at, even if clock differences make one of them negative. Returns 0 if this
+ * thread did not read the request. */
 static inline __attribute__((always_inline)) int request_cpu_finish(struct service *s,
                                                                     const struct request_cpu_run *account,
                                                                     __u64 at, __u64 now, __u64 n,
@@ -77,7 +77,7 @@ static inline __attribute__((always_inline)) int request_cpu_finish(struct servi
         }
         if (at == 0 || place >= SERVICE_NOTES)
                 return 0;
-        s->next = place; /* others may have been read at the same time */
+        s->next = place; /* other requests may have been read at the same time */
         if (place == (s->notes - 1) % SERVICE_NOTES)
                 s->open = 0;
         if (s->runs - s->run[place] >= SERVICE_RUNS)

@@ -6,17 +6,18 @@
 #include "contention-maps.h"
 #include "kernel.h"
 
-/* State changes are timestamped by the clock of the run queue. When a thread wakes another on its own CPU,
- * it goes on for some microseconds until it can be preempted; the scheduler accounts these to the thread
- * that follows, and so do cpu.stat and schedstat. Reading the time in sched_switch would differ by some
- * percent for a server on the same CPU as its client.
+/* State changes are timestamped by the clock of the run queue. When a thread wakes another one on its own
+ * CPU, it continues for some microseconds until it can be preempted; the scheduler accounts these to the
+ * thread that follows, and so do cpu.stat and schedstat. Reading the time in sched_switch would differ by
+ * some percent for a server on the same CPU as its client.
  *
- * That clock is not disciplined as CLOCK_MONOTONIC is. The offset is sampled periodically, on any CPU. The
- * clock is always somewhat stale when sampled, therefore the minimum of several samples is taken. */
+ * This clock is not disciplined like CLOCK_MONOTONIC. The offset between the two is sampled periodically, on
+ * any CPU. The clock is always somewhat stale when sampled, therefore the minimum of several samples is
+ * used. */
 struct clock {
         __u64 offset;           /* current CLOCK_MONOTONIC - clock */
         __u64 candidate;        /* minimum of the samples since offset was set */
-        __u64 next;             /* clock of the next sample */
+        __u64 next;             /* value of the clock at which the next sample is due */
         __u32 samples;
         __u32 _padding;
 };
@@ -73,8 +74,8 @@ static __always_inline __u64 queue_time(struct task_struct *task, __u64 clock, _
         return behind < now ? now - behind : now;
 }
 
-/* Time from or until which the scheduler accounts run time to the task: its choice of the next task held the
- * lock, and the clock was updated if load balancing intervened. */
+/* Time from or until which the scheduler accounts run time to the task: selecting the next task may have
+ * released the lock and updated the clock, for load balancing. */
 static __always_inline __u64 queue_switched(struct task_struct *task) {
         struct cfs_rq *queue = task->se.cfs_rq;
         __u64 now = queue_now(task), behind;

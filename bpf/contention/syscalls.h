@@ -11,14 +11,14 @@
 
 #include "contention-map.h"
 
-/* Values behind the states: arguments to be inspected. */
+/* Values above the states: arguments to be inspected */
 #define SYSCALL_FILE 64         /* type of the file descriptor in the first argument */
 #define SYSCALL_SPLICE 65       /* those in the first and third */
 #define SYSCALL_FUTEX 66        /* operation and expected value */
 #define SYSCALL_FCNTL 67        /* whether the command takes a lock */
 #define SYSCALL_POLL 68         /* the array of descriptors, if it has a single one */
 
-/* System calls that send a signal, and thereby end waits of others. */
+/* System calls that send a signal, and thus end waits of other threads */
 #define SYSCALL_SIGNAL 69
 
 /* Flag: the first argument is a descriptor of the wait target. */

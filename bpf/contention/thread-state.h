@@ -8,10 +8,11 @@
 #include "thread.h"
 #include "wait-reason.h"
 
-/* ---- the quota ---------------------------------------------------------------------------------------- */
+/* ---- quota -------------------------------------------------------------------------------------------- */
 
-/* Throttled itself (since 6.18), or by its run queue, of which the kernel has the throttled time. That time
- * is in the PELT clock, which scales with CPU frequency where known: an error of up to some percent. */
+/* Whether a thread is throttled, by itself (since 6.18) or together with its run queue, whose throttled time
+ * the kernel records. That time is in the PELT clock, which scales with CPU frequency where known: an error
+ * of up to some percent. */
 static __always_inline bool thread_is_throttled(struct task_struct *task) {
         struct cfs_rq *queue = task->se.cfs_rq;
 
@@ -31,7 +32,7 @@ static __always_inline __u64 queue_get_quota_nsec(struct cfs_rq *queue) {
 
 /* ---- accounts ----------------------------------------------------------------------------------------- */
 
-/* As contention_cpu_mark(). Writers are serialized by the locks of the scheduler. */
+/* Like contention_cpu_mark(). Writers are serialized by the locks of the scheduler. */
 static __always_inline void thread_mark(struct thread *t) {
 #if defined(__TARGET_ARCH_x86)
         barrier();
@@ -45,8 +46,8 @@ static __always_inline void thread_mark(struct thread *t) {
 /* Attempts to exchange a thread's word. The only competitor is the iterator, which succeeds once at most. */
 #define THREAD_TRIES 4
 
-/* Moves a thread with that word to a state; QOS_STATE_NONE: it exits. s: the element of this CPU. False: the
- * thread has another word by now. */
+/* Moves a thread with this word to a state; QOS_STATE_NONE: it exits. s: the element of this CPU. Returns
+ * false if the word has changed. */
 static __always_inline bool thread_exchange(struct thread *t, struct qos_contention_cpu *s, __u64 old,
                                             __u32 state, __u64 now) {
         __u64 word = state ? (old & THREAD_MAP_ID) | state : 0, served;
@@ -81,7 +82,7 @@ static __always_inline __u32 thread_set(struct thread *t, __u32 state, __u64 now
                         return 0;
                 s = contention_cpu_get(old, bpf_get_smp_processor_id());
                 if (!s) {
-                        /* The contention map has gone */
+                        /* The contention map no longer exists */
                         __sync_val_compare_and_swap(&t->word, old, 0);
                         return 0;
                 }
@@ -101,8 +102,8 @@ static __always_inline void thread_count(struct thread *t, struct qos_contention
         t->counters[counter]++;
 }
 
-/* Accounts for the run time of a program since begin. Only where no other program writes the element of this
- * CPU. */
+/* Accounts for the run time of a program since begin. Only called where no other program writes the element
+ * of this CPU. */
 __attribute__((noinline, weak)) int thread_record_overhead(__u64 word, __u64 begin) {
         struct qos_contention_cpu *s = contention_cpu_get(word, bpf_get_smp_processor_id());
 
@@ -118,8 +119,9 @@ static __always_inline void thread_end_overhead(__u64 word, __u64 begin) {
 }
 
 /* Moves a part of the time recorded for one state to another state. served: serving clock when the thread
- * entered the state that it has left. How its progress spreads over the parts is not known. It is attributed
- * to this part first: the part is the end of a wait, which more likely coincides with a request. */
+ * entered the state that it has left. It is unknown how its progress is distributed over the parts: it is
+ * attributed to this part first, which is the end of a wait and thus more likely coincides with a
+ * request. */
 static __always_inline void thread_shift(struct thread *t, struct qos_contention_cpu *s, __u64 from,
                                          __u64 to, __u64 nsec, __u64 served) {
         served = t->served - served;
@@ -134,9 +136,9 @@ static __always_inline void thread_shift(struct thread *t, struct qos_contention
         thread_mark(t);
 }
 
-/* Whether the wait of a task in futex(2) can have ended with its timeout only. The waker may be the task
- * that the timer has interrupted in a call of its own: if that is one of another process, it does not reach
- * a private futex. */
+/* Whether the wait of a task in futex(2) can only have ended with its timeout. The waker may be the task
+ * that the timer has interrupted in a call of its own: if that task belongs to another process, it does not
+ * reach a private futex. */
 static __always_inline bool futex_has_timed_out(struct task_struct *task, const struct wakeup *w,
                                                 bool woken) {
         struct pt_regs___saved *regs = (struct pt_regs___saved*) bpf_task_pt_regs(task);
@@ -154,7 +156,8 @@ static __always_inline bool futex_has_timed_out(struct task_struct *task, const 
         return timeout != 0 && (!woken || (w->futex == 0 && operation & FUTEX_PRIVATE));
 }
 
-/* A wait has ended, perhaps with an event (intent.h). Apart, as it is for long ones only. */
+/* A wait has ended, possibly with an event (intent.h). A separate function, as it is only called for long
+ * waits. */
 static __attribute__((noinline)) int thread_end_park(struct thread *t, struct task_struct *task, __u64 how,
                                                      __u64 from, __u64 until) {
         bool woken = how & RESOURCE_WOKEN;
@@ -184,7 +187,7 @@ static __always_inline __u64 thread_end_wait(struct thread *t, __u32 state, __u6
                 }
         }
         if (c && !resource_end(c, t->row, how, nsec, &t->waker) && t->row == t->known.row)
-                /* the row was reassigned, or there was none: look it up again for the next wait */
+                /* The row was reassigned, or there was none: look it up again for the next wait */
                 t->known.state = QOS_STATE_NONE;
         t->row = 0;
         return how;
@@ -208,8 +211,8 @@ struct thread_missed {
         __u64 at;
 };
 
-/* The kernel skips a program that interrupts itself, and runs none in the context of some tasks. Returns how
- * a wait has ended, as thread_end_wait() does. Global, to be verified once. */
+/* Corrects a missed event: the kernel skips a program that interrupts itself, and runs none in the context
+ * of some tasks. Returns how a wait has ended, like thread_end_wait(). Global, to be verified once. */
 __attribute__((noinline, weak)) __u64 thread_correct(struct thread *t, struct qos_contention_cpu *s,
                                                      const struct thread_missed *m, __u64 now) {
         __u64 how = 0;
@@ -249,14 +252,14 @@ static __always_inline __u32 thread_leave(struct thread *t, struct task_struct *
         old = thread_set(t, state, now, ret);
         if (old > QOS_STATE_RUNNING && bpf_core_field_exists(task->sched_info)) {
                 at = queue_time(task, task->sched_info.last_arrival, now);
-                /* Scheduled at the moment when the iterator took it for runnable */
+                /* Scheduled at the moment when the iterator found it runnable */
                 if (old <= QOS_STATE_THROTTLED && (__s64) (at - since) <= 0) {
                         if ((__s64) (now - since) > 0)
                                 thread_shift(t, *ret, old, QOS_STATE_RUNNING, now - since, served);
                         return old;
                 }
-                /* Woken up in the context of a task that is hidden from programs, it mostly follows that one
-                 * on the CPU, and they see neither */
+                /* If a thread was woken in the context of a task that is hidden from programs, it mostly
+                 * runs after that one, and neither is seen */
                 if (old > QOS_STATE_THROTTLED && waited > 0 && (__s64) (at - waited - since) > 0) {
                         thread_correct(t, *ret, &(struct thread_missed) {
                                         .from = old, .to = QOS_STATE_RUN_QUEUE, .since = since,
@@ -283,11 +286,11 @@ static __always_inline __u64 task_turn_group(struct task_struct *task) {
         return task->cgroups->dfl_cgrp->kn->id;
 }
 
-/* Limit of the depth of control groups in the search for a name. */
+/* Maximum depth of control groups in the search for a name. */
 #define GROUP_LEVELS 12
 
 /* Writes the name of the current task's unit into a row without a name, by the rule of
- * control_group_find_unit(): the first group below the slices. Of a group outside the daemon's root its own
+ * control_group_find_unit(): the first group below the slices. A group outside the daemon's root has its own
  * name, preceded by "../", as in /proc/PID/cgroup: a unit with that name would be another one. The group may
  * no longer exist when the daemon reads the row. */
 BPF_SUBPROG int row_write_group(struct qos_contention_map *c, __u64 row_and_generation) {
@@ -338,8 +341,8 @@ BPF_SUBPROG int row_write_group(struct qos_contention_map *c, __u64 row_and_gene
         return 0;
 }
 
-/* Ends a wait for this CPU, attributed to the occupants meanwhile, of which the current task is the last.
- * Counts as a single wait, in the row of the most recent occupant. */
+/* Ends a wait for this CPU, and attributes it to the occupants meanwhile, the last of which is the current
+ * task. Counts as a single wait, in the row of the most recent occupant. */
 static __attribute__((noinline)) void thread_end_turn(struct thread *t, __u64 waited) {
         struct qos_contention_map *c = contention_get(t->word);
         struct cpu_occupants *here;
@@ -365,7 +368,7 @@ static __attribute__((noinline)) void thread_end_turn(struct thread *t, __u64 wa
                         t->rival.group = group;
                         t->rival.row = resource_row(c, &r, &row);
                 }
-                /* The earlier ones are known by their ids alone */
+                /* Only the ids of earlier occupants are known */
                 if (back == 0 && group != QOS_GROUP_IDLE && group != QOS_GROUP_KERNEL)
                         (void) row_write_group(c, t->rival.row);
                 if (!resource_end(c, t->rival.row, QOS_STATE_RUN_QUEUE | (any ? RESOURCE_PART : 0), part,
@@ -379,7 +382,7 @@ static __attribute__((noinline)) void thread_end_turn(struct thread *t, __u64 wa
         (void) resource_end(c, 0, QOS_STATE_RUN_QUEUE | (any ? RESOURCE_PART : 0), waited, &t->waker);
 }
 
-/* Called while the previous task on the CPU is the current one. */
+/* A thread is scheduled. Called while the previous task on the CPU is still the current one. */
 static __always_inline void thread_run(struct thread *t, struct task_struct *task, __u64 now) {
         struct cfs_rq *queue = task->se.cfs_rq;
         __u64 since = t->since, served = t->served, waited, quota;
@@ -399,13 +402,13 @@ static __always_inline void thread_run(struct thread *t, struct task_struct *tas
                 __u64 at = queue_time(task, task->sched_info.last_queued, now), how;
                 __u64 before = task_get_run_delay(task) - t->run_delay;
 
-                /* In the run queue of another CPU, from which it was migrated */
+                /* It was in the run queue of another CPU before, and migrated */
                 if ((__s64) (at - before - since) > 0)
                         at -= before;
                 how = thread_correct(t, s, &(struct thread_missed) {
                                 .from = old, .to = QOS_STATE_RUN_QUEUE, .since = since, .served = served,
                                 .at = at }, now);
-                /* Most wakeups that are missed are those of timers */
+                /* Most missed wakeups are those of timers */
                 if ((__s64) (at - since) >= (__s64) INTENT_WAIT_MIN_NSEC)
                         thread_end_park(t, task, how, since, at);
                 since = at;
@@ -413,10 +416,9 @@ static __always_inline void thread_run(struct thread *t, struct task_struct *tas
                    (old != QOS_STATE_THROTTLED || bpf_core_field_exists(task->throttled)))
                 return;
 
-        /* Runnable, but throttled for a part of the time */
-        waited = now > since ? now - since : 0; /* the clock offset was adjusted */
+        waited = now > since ? now - since : 0; /* 0 if the clock offset was adjusted */
         if (old == QOS_STATE_THROTTLED) {
-                /* Throttled, then runnable for the rest of the time */
+                /* Throttled, and runnable for the rest of the time */
                 if (t->queue != queue || !bpf_core_field_exists(queue->throttled_clock_pelt_time))
                         return;
                 quota = queue_get_quota_nsec(queue) - t->quota_nsec;
@@ -424,8 +426,8 @@ static __always_inline void thread_run(struct thread *t, struct task_struct *tas
                         return;
                 waited -= quota;
                 thread_shift(t, s, QOS_STATE_THROTTLED, QOS_STATE_RUN_QUEUE, waited, served);
-        } else
-        if (t->queue == queue) {
+        } else if (t->queue == queue) {
+                /* Runnable, and throttled for a part of the time */
                 quota = queue_get_quota_nsec(queue) - t->quota_nsec;
                 if (quota > waited)
                         quota = waited;
@@ -435,7 +437,7 @@ static __always_inline void thread_run(struct thread *t, struct task_struct *tas
                 }
         }
 
-        /* Otherwise it was migrated here from another CPU, or its wakeup was missed */
+        /* Otherwise the thread was migrated here from another CPU, or its wakeup was missed */
         if (t->queue == queue && old <= QOS_STATE_THROTTLED)
                 thread_end_turn(t, waited);
         else

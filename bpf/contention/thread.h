@@ -34,7 +34,7 @@ __attribute__((noinline, weak)) int pending_responses_add(struct thread *t, stru
         if (!t || !s || !a)
                 return 0;
         if (s->map_id != (*(volatile __u64*) &t->word & THREAD_MAP_ID))
-                return 0; /* The thread has moved to another contention map since it read */
+                return 0; /* the thread has changed its contention map since it read */
         before = *(volatile __u32*) &t->writes;
         slot = (t->word & THREAD_SLOT) >> THREAD_SLOT_SHIFT;
         map = bpf_map_lookup_elem(&units, &slot);
@@ -64,7 +64,7 @@ __attribute__((noinline, weak)) int pending_responses_add(struct thread *t, stru
 }
 
 /* Attributes the responses sent since the thread was scheduled to the requests that it has read. Does not
- * enter a sub-window: the sender has done so, and the locks of the scheduler may be held. Responses added by
+ * advance the window: the sender has done so, and the locks of the scheduler may be held. Responses added by
  * an interrupt meanwhile are not attributed. */
 static __always_inline void pending_responses_settle(struct thread *t, struct service *s,
                                                      struct pending_responses *a) {
@@ -100,8 +100,8 @@ static __always_inline void pending_responses_turn(struct task_struct *task, str
                 pending_responses_settle(t, s, a);
 }
 
-/* When the current task has read the request of this contention map that it processes: it has not responded
- * yet. 0: it processes none. */
+/* Time at which the current task has read the request that it is processing, of the unit of this contention
+ * map; 0: none. */
 static __always_inline __u64 task_get_request_time(struct task_struct *task, __u64 map_id) {
         const struct service *s = bpf_task_storage_get(&services, task, 0, 0);
         const struct pending_responses *a;
@@ -110,11 +110,12 @@ static __always_inline __u64 task_get_request_time(struct task_struct *task, __u
         if (!s || !s->open || s->map_id != map_id)
                 return 0;
         a = bpf_map_lookup_elem(&responses, &zero);
-        /* responses sent in this run have not been matched to requests yet */
+        /* Responses sent in this run have not been matched to requests yet */
         return a && a->n == 0 ? s->read_at[(s->notes - 1) % SERVICE_NOTES] : 0;
 }
 
-/* The current task has read a part of a request at that time, which is also stored with the connection. */
+/* The current task has read a part of a request. at: time of the read, which is also stored with the
+ * connection. */
 __attribute__((noinline, weak)) int thread_read_request(struct qos_unit_map *u, __u64 at) {
         struct task_struct *task = bpf_get_current_task_btf();
         struct request_cpu_run *run;
@@ -135,7 +136,7 @@ __attribute__((noinline, weak)) int thread_read_request(struct qos_unit_map *u, 
                 return 0;
         t = thread_of(task);
         if (!t || !contention_cpu_get(*(volatile __u64*) &t->word, cpus))
-                return 0; /* not observed, or not any more */
+                return 0; /* not observed, or no longer */
         s = bpf_task_storage_get(&services, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!s) {
                 contention_lost(QOS_STATISTIC_LOST_SERVICES, *(volatile __u64*) &t->word);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Why a thread is descheduled: its state and its wait target. */
+/* Why a thread is descheduled: its new state and its wait target. */
 
 #include "contention-maps.h"
 #include "kernel-locks.h"
@@ -10,14 +10,15 @@
 #include "thread.h"
 #include "wait-targets.h"
 
-/* ---- what a thread waits for -------------------------------------------------------------------------- */
+/* ---- states ------------------------------------------------------------------------------------------- */
 
-/* s_magic of FUSE, whose waits for its server can be interrupted as no other file system's can */
+/* s_magic of FUSE: unlike other file systems it waits interruptibly, for its server */
 #define FUSE_SUPER_MAGIC 0x65735546
 /* s_iflags of file systems without devices: procfs, sysfs, cgroupfs, POSIX message queues */
 #define SB_I_NODEV 0x00000004
 
-/* asleep: interruptibly, and not counted as I/O, as a wait for an event is. */
+/* State of a thread that waits for a file. asleep: interruptibly, and not accounted as I/O wait, as a wait
+ * for an event is. */
 static __always_inline __u32 inode_state(struct inode *inode, bool asleep) {
         struct super_block *sb;
 
@@ -53,13 +54,13 @@ struct wait {
         __u32 fd;
         __u32 shared;           /* 1: the futex is not process-private */
         __u64 futex;
-        __u64 lock;             /* kernel lock or its caller, as in struct thread; if set, all but the next
-                                 * two is unset */
+        __u64 lock;             /* kernel lock or its caller, as in struct thread; if set, only the next two
+                                 * are set as well */
         __u32 lock_kind;
         __u32 lock_device;
 };
 
-/* NULL: not an open descriptor. */
+/* File of a descriptor; NULL: not open. */
 static __always_inline struct file* file_get(struct task_struct *task, __u64 fd) {
         struct files_struct *files = task->files;
         struct fdtable *table;
@@ -77,7 +78,7 @@ static __always_inline struct file* file_get(struct task_struct *task, __u64 fd)
         return file;
 }
 
-/* QOS_STATE_NONE: not an open descriptor. */
+/* State of a thread that waits for a descriptor; QOS_STATE_NONE: not open. */
 static __always_inline __u32 file_state(struct task_struct *task, __u64 fd, bool asleep, struct wait *w) {
         struct file *file = file_get(task, fd);
 
@@ -91,8 +92,9 @@ static __always_inline __u32 file_state(struct task_struct *task, __u64 fd, bool
 /* Distinguishes mutexes from waits for an event: condition variables, semaphores, idle pools. Mutexes wait
  * for value 2 ("locked, with waiters": glibc, musl, Go, Rust), or for the owner's TID with FUTEX_WAITERS.
  * With FUTEX_WAIT_BITSET, 2 is ambiguous: condition variables of glibc count signals, and Rust uses it for
- * everything. It is taken for a mutex if the thread itself has done a FUTEX_WAKE at the address. Condition
- * variables of musl wait for 2, too, on the stack of the waiter, near its end, where no mutex is. */
+ * everything. It is considered a mutex if the thread itself has called FUTEX_WAKE at the address. Condition
+ * variables of musl wait for 2, too, at an address on the stack of the waiter, near its end, where there are
+ * no mutexes. */
 #define FUTEX_COMMAND 0x7f
 #define FUTEX_PRIVATE 0x80
 #define FUTEX_WAIT 0
@@ -103,9 +105,9 @@ static __always_inline __u32 file_state(struct task_struct *task, __u64 fd, bool
 #define FUTEX_OWNER 0x3fffffff
 #define OWNER_MAX 0x400000 /* PID_MAX_LIMIT */
 #define MUTEX_CONTENDED 2
-#define STACK_NEAR 4096         /* bytes: the frames of a few functions */
+#define STACK_NEAR 4096         /* bytes, the frames of a few functions */
 
-/* stack: stack pointer of the thread. */
+/* stack: stack pointer of the thread; woke: address of its last FUTEX_WAKE. */
 static __always_inline __u32 futex_state(__u64 address, __u64 operation, __u64 value, __u64 stack,
                                          __u64 woke) {
         __u32 command = operation & FUTEX_COMMAND, v = value, owner = v & FUTEX_OWNER;
@@ -128,8 +130,8 @@ struct call {
         __u64 stack;            /* stack pointer */
 };
 
-/* The descriptor of a poll(2) with a single one; with several, it is unknown which one is waited for. The
- * array is in user memory, which is accessible for the current task only. */
+/* Determines the descriptor of a poll(2) with a single one; with several it is unknown. The array is in user
+ * memory, which is only accessible for the current task. */
 static __always_inline void poll_describe(struct task_struct *task, const struct call *call,
                                           struct wait *w) {
         int fd;
@@ -220,8 +222,8 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
                         poll_describe(task, &call, w);
         }
 
-        /* These calls sleep interruptibly for their purpose. An uninterruptible sleep is on the way there:
-         * for memory to be read in, for a kernel lock or, with io_uring, for a file */
+        /* These calls sleep interruptibly for their purpose. An uninterruptible sleep precedes that: for
+         * memory to be read in, for a kernel lock or, with io_uring, for a file */
         if (state & TASK_UNINTERRUPTIBLE &&
             (kind == QOS_STATE_SOCKET || kind == QOS_STATE_POLL || kind == QOS_STATE_PIPE ||
              kind == QOS_STATE_PARK || kind == QOS_STATE_SLEEP))
@@ -259,7 +261,7 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
                         s = QOS_STATE_SOCKET;
                         *w = other;
                 }
-                /* As above, on the way to the actual wait */
+                /* As above, before the actual wait */
                 if (state & TASK_UNINTERRUPTIBLE && !io &&
                     (s == QOS_STATE_SOCKET || s == QOS_STATE_POLL || s == QOS_STATE_PIPE)) {
                         *w = (struct wait) {};
@@ -268,7 +270,7 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
                 if (s != QOS_STATE_NONE && !io)
                         return s;
         }
-        if (io) /* also a file being read by sendfile(2) */
+        if (io) /* includes a file being read by sendfile(2) */
                 return QOS_STATE_DISK;
         return state & TASK_UNINTERRUPTIBLE ? QOS_STATE_LOCK : QOS_STATE_OTHER;
 }
@@ -379,8 +381,8 @@ static __always_inline void row_name(struct qos_wait_target *row, const struct w
         bpf_core_read(row->name + 1, QOS_RESOURCE_NAME_SIZE - 1, &name->name[0].sun_path);
 }
 
-/* Entry of a wait target, from 1, and its generation in the upper half; 0: none. ret: the entry if it was
- * reassigned, else NULL. */
+/* Finds or assigns the entry of a wait target. Returns its number, from 1, and its generation in the upper
+ * half; 0: none. ret: the entry if it was reassigned, otherwise NULL. */
 static __always_inline __u64 resource_row(struct qos_contention_map *c, const struct qos_resource *r,
                                           struct qos_wait_target **ret) {
         struct qos_wait_target *row;
@@ -437,7 +439,7 @@ static __attribute__((noinline)) __u64 thread_find_row(struct task_struct *task,
 /* Value of fd in the cache for kernel locks; futexes have 0 or 1. */
 #define KNOWN_LOCK 2
 
-/* As thread_find_row(), cached. */
+/* Like thread_find_row(), cached. */
 static __always_inline __u64 thread_get_row(struct thread *t, struct task_struct *task, __u64 map_id,
                                             __u32 state, const struct wait *w) {
         struct file *file = w->file;

@@ -7,7 +7,8 @@
 
 #include "contention-map.h"
 
-/* Keeps a frequently used entry from being evicted by a burst of targets that are used once. */
+/* Maximum credit. Credit keeps a frequently used entry from being evicted by a burst of targets that are
+ * used once. */
 #define RESOURCE_CREDIT_MAX 1024U
 
 /* Flag: the entry was reassigned, name and descriptor have to be filled in. */
@@ -61,8 +62,8 @@ static inline __attribute__((always_inline)) bool resource_take(struct qos_conte
         return true;
 }
 
-/* The entry for a wait that begins, from 1, or'ed with RESOURCE_NEW if it was reassigned. 0: none, and the
- * credit of all entries of the set has been decremented. */
+/* Returns the entry for a wait that begins, from 1, or'ed with RESOURCE_NEW if it was reassigned; 0: none,
+ * and the credit of all entries of the set has been decremented. */
 BPF_SUBPROG __u32 resource_find(struct qos_contention_map *c, const struct qos_resource *r) {
         BPF_REQUIRE(c);
         BPF_REQUIRE(r);
@@ -122,7 +123,7 @@ static inline __attribute__((always_inline)) void wakers_count(struct qos_wait_t
         place->waits = 1;
 }
 
-/* Flags added to the state: the waker is known */
+/* Flags added to the state of resource_end(): the waker is known */
 #define RESOURCE_WOKEN (1U << 8)
 /* the waker was processing a request */
 #define RESOURCE_BY_REQUEST (1U << 9)
@@ -130,8 +131,8 @@ static inline __attribute__((always_inline)) void wakers_count(struct qos_wait_t
 /* a part of a wait already counted */
 #define RESOURCE_PART (1U << 10)
 
-/* Records the end of a wait in the entry assigned when it began; 0: in the rest of its state. Returns 0 if
- * it had no entry, or has lost it. */
+/* Records the end of a wait in the entry assigned when it began, or, for 0, in the rest of its state.
+ * Returns 0 if the wait had no entry, or has lost it. */
 BPF_SUBPROG int resource_end(struct qos_contention_map *c, __u64 row_and_generation, __u64 state, __u64 nsec,
                              const struct qos_waker *waker) {
         BPF_REQUIRE(c);

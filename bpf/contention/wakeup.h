@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* Decides whether a wakeup ended a wait, so that the waker is what the thread had waited for. The system
- * call of the waker decides, as interrupts wake threads from the context of any task. Compiled for BPF and,
- * for the unit tests, for user space.
+/* Decides whether the waker provided what the thread was waiting for. This depends on the system call of the
+ * waker, as interrupts wake threads from the context of any task. Compiled for BPF and, for the unit tests,
+ * for user space.
  *
- * A thread can be woken as soon as it has set its task state, and is descheduled only later: sched_waking on
- * another CPU may precede or race with the sched_switch of that wait, when the reason of the wait is not yet
- * known. Therefore sched_waking stores what is known of the waker, which is compared with the wait at its
+ * A thread can be woken as soon as it has set its task state, but is descheduled only later: sched_waking on
+ * another CPU may precede or race with the sched_switch of that wait, when the reason of the wait is not
+ * known yet. Therefore sched_waking stores properties of the waker, which are compared with the wait at its
  * end. */
 
 #include <stdbool.h>
@@ -18,10 +18,10 @@
 #define WAKEUP_FUTEX 1U
 #define WAKEUP_FILE_LOCK 2U
 #define WAKEUP_PIPE 4U
-#define WAKEUP_POLL 8U          /* signals are used for notification, mostly through a signalfd */
+#define WAKEUP_POLL 8U          /* signals are used as notifications, mostly through a signalfd */
 #define WAKEUP_CALLS (WAKEUP_FUTEX|WAKEUP_FILE_LOCK|WAKEUP_PIPE|WAKEUP_POLL)
-#define WAKEUP_TASK 16U         /* the waker is known, whatever its system call */
-#define WAKEUP_BY_REQUEST 32U         /* the waker was processing a request */
+#define WAKEUP_TASK 16U         /* the waker is known, in whatever system call */
+#define WAKEUP_BY_REQUEST 32U   /* the waker was processing a request */
 
 struct wakeup {
         __u64 futex;            /* address passed by the waker, in the same process; 0: other process, where
@@ -72,8 +72,8 @@ static inline __attribute__((always_inline)) __u32 wakeup_expected(__u64 state) 
         }
 }
 
-/* Whether the waker released what the thread waited for: a lock that it held, or data through the other end
- * of a pipe.
+/* Whether the waker released what the thread was waiting for: a lock that it held, or data through the other
+ * end of a pipe.
  *  state   of the wait
  *  futex   its address; 0: not a futex
  *  row     whether the wait has a wait target

@@ -3,9 +3,9 @@
 /* The probe "tls": plaintext that processes of units with this probe read from OpenSSL, and write to it.
  *
  *   openssl_enter   calls of SSL_read, SSL_write and their variants, SSL_do_handshake, SSL_sendfile
- *   openssl_leave   returns of the same functions, without SSL_sendfile
+ *   openssl_leave   returns of the same functions, except for SSL_sendfile
  *
- * Other processes run the same library, and both programs: those of no such unit return at once. */
+ * Other processes use the same library and run both programs, which return at once for them. */
 
 #include <asm/ptrace.h>
 
@@ -16,11 +16,11 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* A chunk of requests to be parsed. Passed by address, as the state in chunk_init() is. */
+/* A chunk of requests to be parsed, passed by address for chunk_init(). */
 struct library_piece {
         const void *buffer;
-        __u32 end;              /* size of the buffer in bytes */
-        __u32 position;         /* of the buffer in the stream of requests */
+        __u32 end;              /* size of the buffer */
+        __u32 position;         /* position of the buffer in the stream of requests */
         struct qos_owner owner;
         struct arrival_times times;
 };
@@ -33,7 +33,7 @@ __attribute__((noinline, weak)) int library_parse_requests(struct pipeline *t, s
         return 0;
 }
 
-/* Parses a chunk of responses. chunk_init() has initialized the state. */
+/* Parses a chunk of responses, with the state initialized by chunk_init(). */
 __attribute__((noinline, weak)) int library_parse_responses(struct pipeline *t, __u64 buffer) {
         const struct chunk_source source = { .buffer = (void*) (long) buffer };
         struct chunk *f;
@@ -47,7 +47,7 @@ __attribute__((noinline, weak)) int library_parse_responses(struct pipeline *t, 
         return 0;
 }
 
-/* Initial value of an element of plaintext_h2: too large for the stack. */
+/* Initial value of an element of plaintext_h2, which is too large for the stack. */
 BPF_ARRAY_MAP(plaintext_h2_fresh, ARRAY, 1, struct tls_plaintext_h2);
 
 struct openssl_h2_chunk {
@@ -80,7 +80,7 @@ __attribute__((noinline, weak)) int openssl_h2_take_responses(struct h2_conn *h,
         return 0;
 }
 
-/* The library has returned frames, or is passed some. */
+/* The library has returned HTTP/2 frames (requests), or is passed some (responses). */
 static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const struct qos_owner *owner,
                                                 const void *buffer, __u32 n,
                                                  int responses) {
@@ -120,7 +120,7 @@ static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const s
                 if (o->pending == 0)
                         bpf_core_read(&o->pending_position, sizeof(o->pending_position), &tp->write_seq);
                 o->pending = 1;
-                /* A write begins with a frame. Otherwise parsing fails, and the position is lost again */
+                /* A write begins with a frame. If not, parsing fails, and the position is lost again */
                 if (m->h2.out.synced == H2_LOST)
                         m->h2.out.synced = H2_EDGE;
                 openssl_h2_take_responses(&m->h2, &m->more, u, &f);
@@ -154,7 +154,7 @@ static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const s
         return 0;
 }
 
-/* The connection speaks HTTP/2. late: its beginning was not seen. taken: bytes of the preface that another
+/* The connection is HTTP/2. late: its beginning was not seen. taken: bytes of the preface that another
  * parser has consumed. */
 static __attribute__((noinline)) int openssl_h2_begin(struct tls_plaintext *o, const struct qos_owner *owner,
                                                       __u32 late, __u32 taken) {
@@ -177,7 +177,7 @@ static __attribute__((noinline)) int openssl_h2_begin(struct tls_plaintext *o, c
                         h2_begin(&m->h2, 0, late);
                         m->h2.more = H2_MORE_HERE;
                         m->h2.in.left -= taken;
-                        /* The request that the socket has in flight is counted by frames from now on
+                        /* From now on the request that the socket has in flight is counted by frames
                          * (tls_plaintext_h2_commit()) */
                         if (o->requested)
                                 tls_plaintext_h2_count(m, -1);
@@ -186,12 +186,12 @@ static __attribute__((noinline)) int openssl_h2_begin(struct tls_plaintext *o, c
                 if (bpf_map_lookup_elem(&plaintext, &o->key) != o)
                         tls_plaintext_h2_drop(&o->key);
         }
-        /* Also without an element: the connection is HTTP/2, and lost */
+        /* Even without an element: the connection is HTTP/2, and lost */
         pipeline_begin(&o->pipeline, PROTOCOL_HTTP2, 0, 0);
         return 0;
 }
 
-/* The server has responded to the preface in another protocol: with HTTP/1, to one request. Returns 0 if the
+/* The server has responded to the preface with HTTP/1: the preface was one request. Returns 0 if the
  * connection is HTTP/2. */
 static __attribute__((noinline)) int openssl_h2_refuse(struct tls_plaintext *o) {
         struct tls_plaintext_h2 *m;
@@ -210,7 +210,7 @@ static __attribute__((noinline)) int openssl_h2_refuse(struct tls_plaintext *o) 
         return 1;
 }
 
-/* Detects the protocol by the plaintext of a request, while it is unknown or may still change. */
+/* Detects the protocol by the plaintext of a request, as long as it is unknown or may still change. */
 static __attribute__((noinline)) int library_detect(struct tls_plaintext *o, const struct qos_owner *owner,
                                                     const void *buffer, __u32 n) {
         __u32 length = n, protocol, taken;
@@ -248,7 +248,7 @@ static __attribute__((noinline)) int library_detect(struct tls_plaintext *o, con
         return 0;
 }
 
-/* Whether the parser resumes with the data that the library has returned, as pipeline_resumes(). */
+/* Whether the parser resumes with the data that the library has returned, like pipeline_resumes(). */
 static __attribute__((noinline)) int library_resumes(struct tls_plaintext *o, const void *buffer, __u32 n) {
         __u32 length = n;
         __u64 first = 0;
@@ -338,7 +338,7 @@ static __attribute__((noinline)) int library_read(struct tls_plaintext *o,
         return 0;
 }
 
-/* The library is passed bytes of responses: n behind those to be skipped, which were parsed before. */
+/* The library is passed responses: n bytes after those to be skipped, which are already parsed. */
 static __attribute__((noinline)) int library_write(struct tls_plaintext *o, const struct qos_owner *owner,
                                                    const void *buffer, __u32 skip, __u32 n) {
         struct tcp_sock *tp;
@@ -358,7 +358,7 @@ static __attribute__((noinline)) int library_write(struct tls_plaintext *o, cons
         tp = (struct tcp_sock*) (long) o->sock;
 
         f = chunk_init(&o->pipeline, n);
-        /* Responses that were not sent yet count as begun */
+        /* Responses that are not sent yet are included in those begun */
         f->piece.begun = o->pending;
         if (o->pending == 0)
                 bpf_core_read(&o->pending_position, sizeof(o->pending_position), &tp->write_seq);
@@ -376,7 +376,8 @@ static __attribute__((noinline)) int library_write(struct tls_plaintext *o, cons
         return 0;
 }
 
-/* The element of an object, locked. NULL: its connection is unknown, or belongs to another unit. */
+/* Returns the element of a library object, locked. NULL: its connection is unknown, or belongs to another
+ * unit. */
 static __always_inline struct tls_plaintext* library_find(const struct tls_plaintext_key *key,
                                                           const struct qos_owner *owner) {
         struct tls_plaintext *o = bpf_map_lookup_elem(&plaintext, key);
@@ -384,7 +385,7 @@ static __always_inline struct tls_plaintext* library_find(const struct tls_plain
         if (!o || o->generation != owner->generation)
                 return NULL;
         if (!tls_plaintext_lock(o)) {
-                /* This data is not parsed */
+                /* The data of this call cannot be parsed */
                 o->lost = 1;
                 return NULL;
         }
@@ -395,10 +396,10 @@ static __always_inline struct tls_plaintext* library_find(const struct tls_plain
         return o;
 }
 
-/* Limit of nested calls of one call: reading a record takes two, a handshake a few more. */
+/* Maximum number of nested calls within a call: reading a record takes two, a handshake a few more. */
 #define INNER_CALLS_MAX 32
 
-/* Limit of a buffer: functions that take its size as int cannot be passed more. */
+/* Maximum size of a buffer: functions that take it as int cannot be passed more. */
 #define BUFFER_MAX 0x7fffffffU
 
 static __always_inline void overhead_begin_for(struct overhead *overhead, const struct qos_owner *owner) {
@@ -425,8 +426,8 @@ static __always_inline int ssl_call_begin(struct pt_regs *ctx, struct overhead *
                 element_lost(QOS_STATISTIC_LOST_OPENSSL_CALLS, &owner);
                 return 0;
         }
-        /* A nested call, as for TLS within TLS: the outer one has the plaintext. A call that was left by a
-         * jump, or while the programs were detached, is over */
+        /* A nested call, as for TLS within TLS: the outer one has the plaintext. A call that was left by
+         * longjmp(), or while the programs were detached, is over */
         if (call->key.ssl != 0 && PT_REGS_SP(ctx) < call->stack && call->inner++ < INNER_CALLS_MAX)
                 return 0;
 
@@ -442,7 +443,7 @@ static __always_inline int ssl_call_begin(struct pt_regs *ctx, struct overhead *
         call->inner = 0;
         call->stack = PT_REGS_SP(ctx);
         call->buffer = PT_REGS_PARM2(ctx);
-        /* The compiler must not select one of two registers by index, which the verifier refuses */
+        /* Keeps the compiler from selecting one of two registers by index, which the verifier rejects */
         fourth = PT_REGS_PARM4(ctx);
         barrier_var(fourth);
         fifth = PT_REGS_PARM5(ctx);
@@ -456,7 +457,7 @@ static __always_inline int ssl_call_begin(struct pt_regs *ctx, struct overhead *
         if (!o)
                 return 0;
         if (kind & QOS_CALL_SENDS_FILE) {
-                /* The content of the file is not seen */
+                /* The contents of the file are not visible */
                 o->lost = 1;
                 call->key.ssl = 0;
         } else {
@@ -497,7 +498,7 @@ static __always_inline int ssl_call_end(struct pt_regs *ctx, struct overhead *ov
         call = bpf_task_storage_get(&openssl_calls, task, 0, 0);
         if (!call || call->key.ssl == 0)
                 return 0;
-        /* The return of a nested call: its stack pointer is below that of the outer one */
+        /* Returns of nested calls have a stack pointer below that of the outer one */
         if (PT_REGS_SP(ctx) < call->stack)
                 return 0;
         key = call->key;
@@ -523,7 +524,7 @@ static __always_inline int ssl_call_end(struct pt_regs *ctx, struct overhead *ov
         if (call->kind & QOS_CALL_READS)
                 library_read(o, &owner, (const void*) (long) call->buffer, n);
         else {
-                /* The application passes again what the library did not accept, perhaps in parts */
+                /* The application will pass again what the library did not accept, possibly in parts */
                 given = o->ahead > call->size ? o->ahead : call->size;
                 o->ahead = n <= 0 ? given : given > n ? given - n : 0;
         }
@@ -553,11 +554,11 @@ int openssl_leave(struct pt_regs *ctx) {
 
 BPF_ARRAY_MAP(openssl_scratch, PERCPU_ARRAY, 1, struct qos_openssl_library);
 
-/* Limit of directories above the library in its file system: roots of containers are some ten deep. */
+/* Maximum depth of the library in its file system: roots of containers have a depth of about ten. */
 #define LIBRARY_DEPTH_MAX 32
 #define LIBRARY_NAME_SIZE 256
 
-/* Path of a file in its file system. */
+/* Stores the path of a file within its file system. */
 static __always_inline void library_find_names(struct qos_openssl_library *l, struct file *file) {
         struct dentry *d = BPF_CORE_READ(file, f_path.dentry), *parent;
         __u64 at = 0;
@@ -584,8 +585,8 @@ static __always_inline void library_find_names(struct qos_openssl_library *l, st
         }
 }
 
-/* Mapped files of one process with a name that begins with "libssl". The daemon reads their symbols; it may
- * not read /proc/PID/maps of other users itself. */
+/* Lists the mapped files of a process whose name begins with "libssl". The daemon reads their symbols; it is
+ * not allowed to read /proc/PID/maps of other users itself. */
 SEC("iter/task_vma")
 int units_find_libraries(struct bpf_iter__task_vma *ctx) {
         struct vm_area_struct *vma = ctx->vma;

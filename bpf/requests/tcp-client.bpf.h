@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Client role on TCP. Servers without it pay nothing. */
+/* Client role on TCP, in separate functions, so that servers pay nothing for it. */
 
 #include "tcp-transmit.bpf.h"
 #include "tls-conn.bpf.h"
@@ -19,23 +19,23 @@ static __always_inline void client_begin(struct sock *sk, struct conn *c, const 
         conn_move(sk, c, owner);
 }
 
-/* the first part of a request is sent, and nothing else */
+/* Added to the number of bytes sent: they are the first part of a request */
 #define CLIENT_REQUESTS (1ULL << 32)
-/* a response has not been read */
+/* Added to it: data received has not been read */
 #define CLIENT_UNREAD (1ULL << 33)
 
 enum client_sent {
         CLIENT_SENT_NOTHING,
         CLIENT_SENT_REQUEST,
-        CLIENT_SENT_AGAIN,      /* and the peer has acknowledged everything before */
+        CLIENT_SENT_AGAIN,      /* a request, with everything before acknowledged by the peer */
         CLIENT_SENT_FAREWELL,   /* possibly (EXCHANGE_FAREWELL) */
-        CLIENT_SENT_LAST_FAREWELL, /* also ends preceding data */
+        CLIENT_SENT_LAST_FAREWELL, /* the same, and preceding data gets no response either */
 };
 
-/* In addition: it may be the end of a handshake, without a response (EXCHANGE_FAREWELL). */
+/* Flag: possibly the end of a TLS handshake, without a response (EXCHANGE_FAREWELL). */
 #define CLIENT_SENT_FINISHED 16U
 
-/* HTTP/2 frames that are not requests: keep-alives consist of one or two. */
+/* Whether a segment consists of HTTP/2 frames that are not requests. Keep-alives have one or two frames. */
 #define CLIENT_FRAMES_MAX 4
 static __attribute__((noinline)) int client_classify_frames(struct __sk_buff *skb, __u32 offset,
                                                             __u32 length) {
@@ -59,7 +59,8 @@ static __attribute__((noinline)) int client_classify_frames(struct __sk_buff *sk
         return length == 0;
 }
 
-/* Classifies a segment. acknowledged: everything before it was; muxed: HTTP/2. */
+/* Classifies a segment, returns enum client_sent. acknowledged: everything before it was acknowledged;
+ * muxed: HTTP/2. */
 static __attribute__((noinline)) __u32 client_classify_segment(struct __sk_buff *skb, __u32 offset,
                                                                __u32 length, bool acknowledged, bool muxed) {
         __u64 bytes = 0, second = 0;
@@ -80,8 +81,8 @@ static __attribute__((noinline)) __u32 client_classify_segment(struct __sk_buff 
                (tls_is_finished(bytes, second, length) ? CLIENT_SENT_FINISHED : 0);
 }
 
-/* Bytes on an unparsed connection, which becomes one now (becomes: 1) or was one before. A function of its
- * own, as the verifier would follow both cases through all that comes after it. */
+/* Counts bytes of the peer's entry as unparsed if the connection is. becomes: 1 if it becomes unparsed now.
+ * A separate function, as the verifier would explore everything after it for both cases. */
 static __attribute__((noinline)) int client_record_unparsed(const struct conn *c, struct qos_unit_map *u,
                                                             __u32 target, __u32 bytes, __u32 becomes) {
         struct qos_peer_entry *row;
@@ -94,8 +95,8 @@ static __attribute__((noinline)) int client_record_unparsed(const struct conn *c
         return 0;
 }
 
-/* Apart, so that servers do not pay for it. tcp: end of the segment and snd_nxt. Returns the number of bytes
- * sent. */
+/* Data is sent. tcp: end of the segment (upper half), and snd_nxt; kind: enum client_sent. Returns the
+ * number of bytes sent for the first time, and CLIENT_REQUESTS. */
 static __attribute__((noinline)) __u64 client_transmit(struct conn *c, struct qos_unit_map *u, __u64 tcp,
                                                        __u32 kind, __u64 now) {
         __u32 bytes, finished = kind & CLIENT_SENT_FINISHED;
@@ -122,7 +123,7 @@ static __attribute__((noinline)) __u64 client_transmit(struct conn *c, struct qo
                 else
                         exchange_request(&c->x, now, &effect);
         } else if (bytes > 0 && c->x.state == EXCHANGE_RESPONDING && !(c->x.flags & EXCHANGE_H2))
-                /* the response was received, data from now on is a stream */
+                /* The response was received, data from now on is a stream */
                 c->x.state = EXCHANGE_IDLE;
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
@@ -137,25 +138,25 @@ static __attribute__((noinline)) __u64 client_transmit(struct conn *c, struct qo
         return bytes | begins;
 }
 
-/* What the first segment of a response to the only request in flight is, which is not parsed. */
+/* Kind of the first segment of the response to the only request in flight; such responses are not parsed. */
 enum client_received {
         CLIENT_RECEIVED_RESPONSE,
-        CLIENT_RECEIVED_STATUS5XX,         /* failures in the order of their counters */
-        CLIENT_RECEIVED_ERROR,             /* reply of Redis or memcached */
-        CLIENT_RECEIVED_SWITCH,            /* 101: nothing behind it is a request (WebSocket) */
-        CLIENT_RECEIVED_ANNOUNCEMENT,      /* interim response of HTTP: 100, 102, 103 */
-        CLIENT_RECEIVED_WARNING,           /* alerts of a TLS server, in the order of enum tls_alert */
+        CLIENT_RECEIVED_STATUS5XX,      /* failures, in the order of their counters */
+        CLIENT_RECEIVED_ERROR,          /* error reply of Redis or memcached */
+        CLIENT_RECEIVED_SWITCH,         /* 101: no requests follow (WebSocket) */
+        CLIENT_RECEIVED_ANNOUNCEMENT,   /* HTTP interim response: 100, 102, 103 */
+        CLIENT_RECEIVED_WARNING,        /* alerts of a TLS server, in the order of enum tls_alert */
         CLIENT_RECEIVED_SEALED_ALERT,
         CLIENT_RECEIVED_FATAL_ALERT,
 };
 
 #define CLIENT_ANNOUNCED_MIN 17U        /* "HTTP/1.1 100 " and two CRLF */
 
-#define CLIENT_INTERIM_HEADS 4 /* in front of a response in the same segment; few servers send two */
-#define CLIENT_INTERIM_SIZE_MAX 4096U /* of each of them, as its bytes are looked at one by one */
+#define CLIENT_INTERIM_HEADS 4 /* interim responses in one segment; few servers send two */
+#define CLIENT_INTERIM_SIZE_MAX 4096U /* of each, as its bytes are examined one by one */
 
-/* The first bytes of a response, the first one highest, and those behind the fifth one. Returns false if
- * they are not in the segment. */
+/* Loads the first eight bytes of a response, zero-padded, and those from the sixth one on, first one most
+ * significant. Returns false if they cannot be loaded. */
 static __always_inline bool client_load(struct __sk_buff *skb, __u32 offset, __u32 length, __u64 *ret_bytes,
                                         __u64 *ret_behind) {
         __u32 n = length < sizeof(*ret_bytes) ? length : sizeof(*ret_bytes);
@@ -177,15 +178,15 @@ static __always_inline bool client_is_interim(__u64 behind, __u32 length) {
                (behind >> 8 & 0xff) != '1' && (behind & 0xff) == ' ';
 }
 
-/* Length of the head at the beginning of these bytes of a segment; 0, if it does not end there. Global, to
- * be verified once, as is the next one. */
+/* Length of the response head at the beginning of these bytes of a segment; 0: it does not end there. Like
+ * the next function it is global, and thus verified once. */
 __attribute__((noinline, weak)) __u32 client_get_head(struct __sk_buff *skb, __u32 offset, __u32 length) {
         __u32 at = 0, last = 0, end;
         __u8 byte;
 
         if (!skb)
                 return 0;
-        /* Compared with a constant, each value of the position would be verified */
+        /* A branch on a constant would make the verifier explore each value of the position */
         end = histogram_choose(histogram_if_less(length, CLIENT_INTERIM_SIZE_MAX), length,
                                CLIENT_INTERIM_SIZE_MAX);
         while (at < end && can_loop) {
@@ -199,7 +200,7 @@ __attribute__((noinline, weak)) __u32 client_get_head(struct __sk_buff *skb, __u
         return 0;
 }
 
-/* Length of the interim responses that a segment begins with; all of it, if the last one does not end in
+/* Length of the interim responses at the beginning of a segment; length if the last one does not end in
  * it. */
 __attribute__((noinline, weak)) __u32 client_get_interim(struct __sk_buff *skb, __u32 offset, __u32 length) {
         __u32 at = 0, head;
@@ -221,8 +222,8 @@ __attribute__((noinline, weak)) __u32 client_get_interim(struct __sk_buff *skb, 
         return at;
 }
 
-/* Returns enum client_received. Global, as the verifier would follow all of it through what comes after
- * it. */
+/* Classifies a segment, returns enum client_received. Global, as the verifier would otherwise explore all of
+ * it together with everything that follows. */
 __attribute__((noinline, weak)) __u32 client_classify_response(struct __sk_buff *skb,
                                                                const struct exchange *x, __u32 offset,
                                                                __u32 length) {
@@ -262,9 +263,10 @@ __attribute__((noinline, weak)) __u32 client_classify_response(struct __sk_buff 
         }
 }
 
-/* What arrives is no response: its bytes count. The request stays outstanding, or fails: an alert that is
- * not encrypted shows whether it is fatal. One that is encrypted is the end of the connection, orderly or
- * not, and what is in flight may be a message of the client that has no response. end: of the segment. */
+/* Records a segment that is not a response: only its bytes count, and the request stays outstanding, or
+ * fails. An unencrypted alert shows whether it is fatal. An encrypted one is the end of the connection,
+ * orderly or not, and what is in flight may be a message of the client without a response. end: of the
+ * segment. */
 static __attribute__((noinline)) int client_receive_others(struct conn *c, struct qos_unit_map *u,
                                                            const struct tcp_sock *tp, __u32 end,
                                                            __u32 received) {
@@ -304,10 +306,12 @@ static __attribute__((noinline)) int client_receive_others(struct conn *c, struc
         return zero();
 }
 
-/* Length of a segment, which is less than that, and what it is (enum client_received). */
+/* Shift of enum client_received, above the length of a segment. */
 #define CLIENT_RECEIVED_SHIFT 20
 
-/* segment: its position in the upper half, and CLIENT_RECEIVED_SHIFT. */
+/* Records a segment of a response. segment: its position (upper half), and length and kind, see
+ * CLIENT_RECEIVED_SHIFT; tcp: rcv_nxt (upper half), and end of the window. Returns 1 if a response has begun
+ * and its peer has no entry. */
 static __attribute__((noinline)) int client_receive_segment(struct conn *c, struct qos_unit_map *u,
                                                             __u64 segment, __u64 tcp, __u64 now) {
         __u32 seq = segment >> 32, len = segment & ((1U << CLIENT_RECEIVED_SHIFT) - 1),
@@ -320,7 +324,7 @@ static __attribute__((noinline)) int client_receive_segment(struct conn *c, stru
                 return 0;
 
         bpf_spin_lock(&c->lock);
-        /* Other segments of the response are behind it */
+        /* Only the next segment in order is the beginning of the response */
         if (seq != (c->x.flags & EXCHANGE_IN_KNOWN ? c->x.in_end : (__u32) (tcp >> 32)))
                 received = CLIENT_RECEIVED_RESPONSE;
         record.n = exchange_receive_response(&c->x, now, seq + len, tcp >> 32, tcp, &effect);
@@ -350,7 +354,8 @@ static __attribute__((noinline)) int client_receive_segment(struct conn *c, stru
         return effect.begun && (p.target & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS;
 }
 
-/* The peer has no entry, and has just responded: it may have one by now, or earn it. */
+/* Assigns an entry to a peer without one that has just responded, if there is one by now, or the peer has
+ * earned one. */
 static __attribute__((noinline)) int client_find_row(struct sock *sk, struct conn *c,
                                                      struct qos_unit_map *u, __u64 now) {
         struct qos_address a = {};
@@ -375,8 +380,8 @@ static __attribute__((noinline)) int client_find_row(struct sock *sk, struct con
         return 0;
 }
 
-/* A connection ends with a request outstanding, or connecting has failed: records it for the peer. where:
- * position up to which the unit has read, and the new state. */
+/* A connection ends: if a request is outstanding, or connecting has failed, records it for the peer. where:
+ * position up to which the unit has read (upper half), and the new state. */
 static __attribute__((noinline)) int client_end(struct conn *c, struct qos_unit_map *u, __u32 error,
                                                 __u32 old_state, __u64 where) {
         __u32 copied = where >> 32, new_state = where, cell, pending;
@@ -388,7 +393,7 @@ static __attribute__((noinline)) int client_end(struct conn *c, struct qos_unit_
                 return 0;
 
         bpf_spin_lock(&c->lock);
-        /* Some reads were missed: their responses are unknown */
+        /* If some reads were missed, their responses are unknown */
         missed = c->x.flags & EXCHANGE_PIPED && exchange_distance(copied, c->x.read_end) > 0;
         unread = new_state == TCP_CLOSE_WAIT && c->x.flags & EXCHANGE_PIPED && c->x.n_marks > 0;
         pending = c->x.pending;
@@ -426,7 +431,7 @@ static __attribute__((noinline)) int client_end(struct conn *c, struct qos_unit_
         return 0;
 }
 
-/* ---- several requests at a time ----  */
+/* ---- several requests at a time ---- */
 
 /* Parses and counts the requests in the last bytes of data sent. Returns 1 if it cannot be parsed. Global,
  * to be verified once. */
@@ -445,15 +450,15 @@ __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct p
 /* Results of client_count_requests(): */
 #define CLIENT_PARSED 1
 #define CLIENT_H2 2
-#define CLIENT_UNPARSED 4       /* no parser understands it */
+#define CLIENT_UNPARSED 4       /* no parser for the data */
 #define CLIENT_NOTHING 8        /* the data has no request */
-#define CLIENT_ENDS 16          /* no requests behind it */
+#define CLIENT_ENDS 16          /* no requests follow */
 #define CLIENT_PIPES 32         /* several requests are outstanding, with distinguishable responses */
-#define CLIENT_WAITS 64         /* the newest one is a long poll, or makes the peer send events */
+#define CLIENT_WAITS 64         /* the newest request is a long poll, or makes the peer send events */
 #define CLIENT_BYTES_SHIFT 8    /* length of the data */
 
-/* TLS from ClientHello on: unless it turns out otherwise, the connection may carry HTTP/2, which ends with a
- * message without response (GOAWAY) that looks like a request. offset: of the data sent in the packet. */
+/* TLS, from ClientHello on: unless ClientHello excludes it, the connection may carry HTTP/2, which ends with
+ * a message without response (GOAWAY) that looks like a request. offset: of the data in the packet. */
 static __attribute__((noinline)) int client_begin_tls(struct __sk_buff *skb, struct conn *c, __u32 offset) {
         struct bpf_dynptr data;
 
@@ -466,8 +471,8 @@ static __attribute__((noinline)) int client_begin_tls(struct __sk_buff *skb, str
         return zero();
 }
 
-/* Apart from client_count_requests() for the space on the stack. found: number of requests, and how many
- * of them have an unknown latency, unless responses are distinguished. */
+/* Part of client_count_requests(), separate for its stack. found: number of requests (upper half), and how
+ * many of them have an unknown latency if responses are not distinguished; what: CLIENT_*. */
 static __attribute__((noinline)) int client_note_requests(struct conn *c, struct qos_unit_map *u,
                                                           __u64 found, __u32 what, __u32 rcv_nxt) {
         __u32 pending = found >> 32, bundled = found;
@@ -519,8 +524,9 @@ static __attribute__((noinline)) int client_note_requests(struct conn *c, struct
         return zero() + 1;
 }
 
-/* Requests that overlap without distinguishable responses are counted, with unknown times. If their number
- * is unknown, too, the connection becomes unparsed. */
+/* Counts the requests in data sent. left: number of bytes, CLIENT_REQUESTS and CLIENT_UNREAD. Requests that
+ * overlap without distinguishable responses are counted without latency. If their number is unknown, too,
+ * the connection becomes unparsed. */
 static __attribute__((noinline)) int client_count_requests(struct __sk_buff *skb, struct bpf_sock *sk,
                                                            struct conn *c, struct qos_unit_map *u,
                                                            __u64 left) {
@@ -582,7 +588,7 @@ static __attribute__((noinline)) int client_count_requests(struct __sk_buff *skb
                 bundled = t->pending > 1 ? t->pending - (pending > 1 ? pending : 0) : unread;
                 pending = t->pending - pending;
                 if (unparsed) {
-                        /* Else it was another protocol from the beginning */
+                        /* Otherwise it was another protocol from the beginning */
                         unparsed = c->x.flags & EXCHANGE_PARSED || t->flags & PIPELINE_UNDERSTOOD;
                         c->tries = TRIES_MAX;
                         t = NULL;
@@ -591,7 +597,7 @@ static __attribute__((noinline)) int client_count_requests(struct __sk_buff *skb
 
         if (muxed)
                 c->tries = TRIES_MAX; /* the number of its requests is unknown */
-        /* Too many to have their own times, or the peer sends events: not distinguished */
+        /* Not if there are too many to have their own times, or the peer sends events */
         if (t && t->pending > 1 && t->n_groups < PIPELINE_BATCHES &&
                         !(t->flags & (PIPELINE_SERVER_PUSH | PIPELINE_TUNNEL))) {
                 struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
@@ -612,20 +618,20 @@ static __attribute__((noinline)) int client_count_requests(struct __sk_buff *skb
                                     rcv_nxt);
 }
 
-/* ---- their responses (EXCHANGE_PIPED) ----  */
+/* ---- their responses (EXCHANGE_PIPED) ---- */
 
-/* A chunk of responses passing through the parser, passed by address for chunk_init(). */
+/* A chunk of responses while it is parsed, passed by address for chunk_init(). */
 struct client_piece {
-        struct chunk f;          /* end: of the data that arrived at the same time */
+        struct chunk f;         /* end: of the data that arrived at the same time */
         __u32 offset;           /* of the chunk in the buffer */
-        __u32 copied;           /* of the chunk in the stream */
+        __u32 copied;           /* position of the chunk in the stream */
         __u32 end;              /* of all data */
-        __u32 mark;             /* index of the arrival (struct arrival_times) */
+        __u32 mark;             /* index of the current arrival (struct arrival_times) */
         __u32 begun;            /* responses begun so far */
 };
 
 #define RESPONDED_MORE (1U << 31)       /* begins with the rest of the previous response */
-#define RESPONDED_UNSURE (1U << 30)     /* arrival time is no longer known */
+#define RESPONDED_UNSURE (1U << 30)     /* the arrival time is unknown */
 #define RESPONDED_MAX (RESPONDED_UNSURE - 1)
 
 /* Moves the sample of a growing response from its previous to its current value. */
@@ -649,7 +655,7 @@ __attribute__((noinline, weak)) __u32 client_receive_group(struct pipeline *t, s
         b->n = pipeline_complete(t, n, &group);
         if (b->n == 0)
                 return 0;
-        /* Recorded now, with the time taken until its arrival */
+        /* Recorded now, with the latency up to its arrival */
         b->last_at = group.first_at;
         b->first_at = group.waits ? 0 : b->now - exchange_between(group.first_at, at);
         entry_record(u, b);
@@ -665,10 +671,11 @@ static __always_inline void client_record_begin(struct pipeline *t, __u32 target
         record->target = target;
 }
 
-/* Records responses to "found" requests that begin in data that arrived at this time and was read. Returns
- * their number. Uses fields of struct exchange: first_at, when the request of the last response was sent;
- * last_at, arrival of its newest part; last_out_at, when it was recorded. These are not used otherwise under
- * the socket lock. Global, to be verified once. */
+/* Records responses that begin in data that arrived at this time and was read. found: number of requests,
+ * and RESPONDED_*. Returns the number of recorded responses. Uses fields of struct exchange: first_at, when
+ * the request of the last response was sent; last_at, arrival of the newest part of that response;
+ * last_out_at, when it was recorded. These have no other use in this state, and are protected by the socket
+ * lock. Global, to be verified once. */
 __attribute__((noinline, weak)) __u32 client_record_responses(struct exchange *x, struct qos_unit_map *u,
                                                               struct pipeline *t, __u64 at, __u32 found) {
         __u32 left = found & RESPONDED_MAX, n = 0, taken;
@@ -748,7 +755,7 @@ static __always_inline int client_response_step(struct bpf_dynptr *data, struct 
         }
 
         if (at == 0)
-                at = bpf_ktime_get_ns(); /* after the last known arrival: it arrives just now */
+                at = bpf_ktime_get_ns(); /* newer than the last known arrival */
 
         f->piece.begun = 0;
         if (t->flags & PIPELINE_RESPONDING)
@@ -769,7 +776,7 @@ static __always_inline int client_response_step(struct bpf_dynptr *data, struct 
         return f->piece.lost != 0;
 }
 
-/* As requests_parse(). */
+/* Like requests_parse(), for responses. */
 __attribute__((noinline, weak)) int client_take(struct sk_buff *skb __arg_trusted, struct exchange *x,
                                                 struct pipeline *t, struct qos_unit_map *u,
                                                 struct client_piece *a) {
@@ -786,7 +793,7 @@ __attribute__((noinline, weak)) int client_take(struct sk_buff *skb __arg_truste
         return 0;
 }
 
-/* Everything up to this position was read. Apart, for the space on the stack. */
+/* Everything up to this position was read. lost: parsing has failed. A separate function, for its stack. */
 static __attribute__((noinline)) int client_read(struct sock *sk, struct conn *c, struct qos_unit_map *u,
                                                  __u32 position, bool lost) {
         struct exchange_effect effect = {};
@@ -800,7 +807,7 @@ static __attribute__((noinline)) int client_read(struct sock *sk, struct conn *c
         t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
         if (!t)
                 return 0;
-        /* All requests are taken as responded to, at an unknown time */
+        /* All requests are considered responded to, at an unknown time */
         if (lost) {
                 bpf_spin_lock(&c->lock);
                 p = conn_commit(c, &effect);
@@ -827,21 +834,22 @@ static __attribute__((noinline)) int client_read(struct sock *sk, struct conn *c
         if (!u)
                 return 0;
         record_effect(u, p.target, &effect);
-        /* No response grows any more in the entry in which it was recorded */
+        /* No response is growing in the entry in which it was recorded, so the connection may change its
+         * entry */
         if (ended && (p.target & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS)
                 client_find_row(sk, c, u, bpf_ktime_get_ns());
-        /* The peer has closed the connection behind it */
+        /* The peer has closed the connection after its responses */
         if (!ended && sk->__sk_common.skc_state == TCP_CLOSE_WAIT)
                 client_end(c, u, 0, TCP_ESTABLISHED, (__u64) position << 32 | TCP_CLOSE_WAIT);
         return zero();
 }
 
-/* Results of client_parse_responses(), 0 if there is nothing new. */
+/* Results of client_parse_responses(); 0: nothing new */
 #define CLIENT_READ 1
 #define CLIENT_LOST 2
 
-/* Parses responses read by the unit, as receive_parse(). client_read() is to be called afterwards, by
- * the caller for the space on the stack. */
+/* Parses responses read by the unit. Parameters as for receive_parse(). The caller has to call client_read()
+ * afterwards, which is not done here for the space on the stack. */
 static __attribute__((noinline)) int client_parse_responses(struct sk_buff *skb, struct conn *c,
                                                             struct qos_unit_map *u, __u32 copied,
                                                             __u64 piece) {
@@ -861,7 +869,7 @@ static __attribute__((noinline)) int client_parse_responses(struct sk_buff *skb,
                 return 0;
         a.f.at = a.f.window_begin = a.f.window_end = c->x.read_end - copied;
         if ((__s32) (a.f.at - a.end) >= 0)
-                return 0; /* peeked at before (MSG_PEEK) */
+                return 0; /* already parsed (MSG_PEEK) */
 
         bpf_spin_lock(&c->lock);
         exchange_get_marks(&c->x, &t->times.marks);
@@ -871,7 +879,7 @@ static __attribute__((noinline)) int client_parse_responses(struct sk_buff *skb,
         if (!u)
                 return 0;
         if ((__s32) a.f.at < 0)
-                a.f.piece.lost = 1; /* data was removed in another way */
+                a.f.piece.lost = 1; /* earlier data was read without being seen */
         else {
                 client_record_begin(t, p.target);
                 client_take(skb, &c->x, t, u, &a);

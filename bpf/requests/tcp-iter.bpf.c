@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-/* Iterators over all TCP connections, run by the daemon: at an attach for the connections of the unit, and
- * for each reading for the figures that only sockets have.
+/* Iterators over all TCP connections, run by the daemon: after an attach to find connections of the unit,
+ * and for each reading to collect metrics that only sockets have.
  *
- *   units_…      owners of connections
- *   requests_…   figures of the probe "requests" that are in the sockets alone, and their rows */
+ *   units_…      owners of sockets
+ *   requests_…   metrics of the probe "requests" that only sockets have, and targets */
 
 #include "owner-hierarchy.h"
 #include "tcp-conn.bpf.h"
@@ -22,9 +22,9 @@ struct {
         __type(value, struct qos_owner);
 } addresses SEC(".maps");
 
-/* ---- whose they are ---- */
+/* ---- owners ---- */
 
-/* With its connections' storage, or its listener's. */
+/* Moves a socket and, if it is a listener, its element in listeners. */
 static __always_inline void socket_move(struct sock *sk, struct conn *c, const struct qos_owner *to) {
         struct qos_listener *l;
 
@@ -34,7 +34,7 @@ static __always_inline void socket_move(struct sock *sk, struct conn *c, const s
                 l->owner = *to;
 }
 
-/* Sockets that tasks of attached units have open: runs at attach, and when a unit has started. */
+/* Finds the sockets that tasks of attached units have open. Runs at attach, and when a unit has started. */
 SEC("iter/task_file")
 int units_find_sockets(struct bpf_iter__task_file *ctx) {
         struct task_struct *task = ctx->task;
@@ -69,11 +69,11 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         if (!sk)
                 return 0;
 
-        /* Of MPTCP only listeners: the TCP sockets of other sockets are not reachable from here */
+        /* Only listeners of MPTCP: the TCP sockets of other ones are not reachable from here */
         if (sk->sk_protocol != IPPROTO_TCP &&
             (sk->sk_protocol != IPPROTO_MPTCP || sk->__sk_common.skc_state != TCP_LISTEN))
                 return 0;
-        /* bpf_skc_to_tcp_sock() requires a trusted pointer, which one read from a file is not */
+        /* bpf_skc_to_tcp_sock() requires a trusted pointer; one read from a file is not trusted */
         tp = (struct tcp_sock*) sk;
 
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
@@ -82,7 +82,7 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
                 if (unit_get(&known)) {
                         if (owner_is_superseded(&known, &owner)) {
                                 if (c->kind == CONN_LISTENER)
-                                        c->found = CONN_FOUND_OUTER; /* it may belong to several units */
+                                        c->found = CONN_FOUND_OUTER; /* may belong to several units */
                                 socket_move(sk, c, &owner);
                         }
                         return 0;
@@ -99,9 +99,9 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         c = conn_learn(sk, sock_kind(sk), &owner, u);
         if (!c)
                 return 0;
-        /* Requests read before the attach are not counted. Data unread at the attach has arrived at the
-         * latest now. The arrival of data of a connection that is found later, as it was in the accept
-         * queue at the attach, is unknown */
+        /* Requests read before the attach are not counted. Data unread at the attach is treated as arriving
+         * now. For a connection that is found later, since it was in the accept queue at the attach,
+         * arrivals up to now are unknown */
         now = bpf_ktime_get_ns();
         copied = BPF_CORE_READ(tp, copied_seq);
         rcv_nxt = BPF_CORE_READ(tp, rcv_nxt);
@@ -123,7 +123,7 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
 }
 
 static __always_inline int socket_reassign(struct sock *sk) {
-        const struct qos_hierarchy *nest;
+        const struct qos_hierarchy *h;
         struct qos_owner owner, to;
         struct conn *c;
 
@@ -131,23 +131,23 @@ static __always_inline int socket_reassign(struct sock *sk) {
         if (!c)
                 return 0;
         owner = owner_read(&c->owner);
-        nest = bpf_map_lookup_elem(&hierarchies, &owner.slot);
-        if (!nest || nest->generation != owner.generation)
+        h = bpf_map_lookup_elem(&hierarchies, &owner.slot);
+        if (!h || h->generation != owner.generation)
                 return 0;
 
-        if (nest->flags & QOS_HIERARCHY_RETAINED) {
-                to = owner_read(&nest->outer);
+        if (h->flags & QOS_HIERARCHY_RETAINED) {
+                to = owner_read(&h->outer);
                 if (to.generation != 0)
                         socket_move(sk, c, &to);
-        } else if (nest->flags & QOS_HIERARCHY_RESCAN && c->found == 0 &&
-                sk->__sk_common.skc_state != TCP_LISTEN)
+        } else if (h->flags & QOS_HIERARCHY_RESCAN && c->found == 0 &&
+                   sk->__sk_common.skc_state != TCP_LISTEN)
                 c->found = CONN_FOUND_OUTER;
         return 0;
 }
 
-/* Runs over all known sockets after a unit was attached within another one, or detached there. Sockets in
- * no table of files still belong to the outer unit, and those of a detached unit belong to the outer one
- * from now on. */
+/* Runs over all known sockets after a unit was attached within another one, or detached there. Connections
+ * of the outer unit that are in no table of files may belong to the inner one: their first reader decides.
+ * Sockets of a detached unit are moved to the outer one. */
 SEC("iter/bpf_sk_storage_map")
 int units_reassign(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
@@ -159,8 +159,8 @@ int units_reassign(struct bpf_iter__bpf_sk_storage_map *ctx) {
         return 0;
 }
 
-/* Listeners that the service manager has opened, which is the only task visited: lists all, and assigns
- * those at known addresses to their units. */
+/* Listeners opened by the service manager, the only task visited: lists all, and assigns those at known
+ * addresses to their units. */
 SEC("iter/task_file")
 int units_find_activated(struct bpf_iter__task_file *ctx) {
         struct qos_activation_socket passed = {};
@@ -196,7 +196,7 @@ int units_find_activated(struct bpf_iter__task_file *ctx) {
         return 0;
 }
 
-/* ---- figures of the sockets ---- */
+/* ---- metrics of sockets ---- */
 
 static __always_inline int listener_count(struct sock *sk, __u64 session) {
         const struct mptcp_sock *msk;
@@ -227,7 +227,7 @@ static __always_inline int listener_count(struct sock *sk, __u64 session) {
         return 0;
 }
 
-/* Length and limit of accept queues, which only the listeners have. */
+/* Length and limit of accept queues. */
 SEC("iter/bpf_sk_storage_map")
 int requests_listeners(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
@@ -259,7 +259,7 @@ static long oldest_step(__u64 i, void *data) {
         return 0;
 }
 
-/* Outstanding requests that were read, without long polls. */
+/* Adds outstanding requests that were read to those waiting, except for long polls. */
 static __attribute__((noinline)) int oldest_pipeline(struct qos_unit_map *u, const struct pipeline *t,
                 __u64 now) {
         if (!u || !t)
@@ -273,8 +273,8 @@ static __attribute__((noinline)) int oldest_pipeline(struct qos_unit_map *u, con
         return 0;
 }
 
-/* Requests to an endpoint that has never responded (a log collector) are not in flight once they were
- * read: they would be as long as their connections are open. */
+/* Requests to an endpoint that has never responded (a log collector) are not in flight once they were read:
+ * they would be as long as their connections are open. Returns 1 if the request is no longer in flight. */
 static __attribute__((noinline)) int request_ignore(struct conn *c, struct qos_unit_map *u, __u64 now) {
         struct exchange_effect effect = {};
         struct attribution p;
@@ -297,8 +297,9 @@ static __attribute__((noinline)) int request_ignore(struct conn *c, struct qos_u
         return effect.in_flight != 0;
 }
 
-/* Number of requests of a connection if these wait by intent, as far as is known: they say so, or others of
- * the endpoint have, and the client neither sends more nor has closed. */
+/* Number of requests of a connection if these seem delayed by intent: they are long polls by their command,
+ * or other requests to the endpoint were delayed by intent, and the client neither sends more nor has
+ * closed. */
 static __attribute__((noinline)) int pipeline_intends(struct qos_unit_map *u, const struct pipeline *t,
                                                       const struct conn *c, __u64 now) {
         const struct pipeline_batch *g;
@@ -389,7 +390,7 @@ static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
         return 0;
 }
 
-/* The oldest request in flight of each unit, and the ages of those without any response byte. */
+/* Finds the oldest request in flight of each unit, and the ages of those without any response byte. */
 SEC("iter/bpf_sk_storage_map")
 int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
@@ -448,7 +449,7 @@ static __always_inline int conn_count_send(struct sock *sk, __u64 session) {
         return 0;
 }
 
-/* What written data waits for, by connection. */
+/* Counts connections by what their written data waits for. */
 SEC("iter/bpf_sk_storage_map")
 int requests_sends(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
@@ -486,18 +487,18 @@ int requests_retarget(struct bpf_iter__bpf_sk_storage_map *ctx) {
         return 0;
 }
 
-/* ---- where the kernel refuses iterators over maps ---- */
+/* ---- replacement for iterators over maps, where the kernel rejects these ---- */
 
 /* Task of units_walk_tcp (enum qos_walk), written before each run. */
 BPF_ARRAY_MAP(walk_purpose, ARRAY, 1, __u32);
 
-/* More than net.core.somaxconn lets any accept queue grow to in practice. */
+/* More than the length of any accept queue in practice (net.core.somaxconn). */
 #define WALK_SOCKETS 65536
 
 /* The socket of a file, and the connections in its accept queue, which are in no table of files. The
- * pointers are valid within the RCU read-side section of the iterator: memory of TCP sockets and of their
- * requests is only reused for objects of the same type. Connections accepted meanwhile may be missed, or
- * found twice. */
+ * pointers are valid within the RCU read-side section of the iterator: memory of TCP sockets and of
+ * request_socks is only reused for objects of the same type. Connections accepted meanwhile may be missed,
+ * or found twice. */
 struct walk {
         struct sock *sk;
         struct request_sock *next;
@@ -533,9 +534,9 @@ static long walk_step(__u64 i, void *data) {
         return 0;
 }
 
-/* The programs above by the files of all tasks: PID 1 holds listeners of units, and a process that has
- * passed a socket may still hold it. Sockets in no table of files are missed: those being passed, and
- * those that only io_uring or the kernel uses. */
+/* Does the same as the programs above (enum qos_walk), visiting the files of all tasks: PID 1 has listeners
+ * of units open, and a process that has passed a socket may still have it. Sockets in no table of files are
+ * missed: those being passed, and those used only by io_uring or the kernel. */
 SEC("iter/task_file")
 int units_walk_tcp(struct bpf_iter__task_file *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
@@ -560,7 +561,7 @@ int units_walk_tcp(struct bpf_iter__task_file *ctx) {
         if (w.sk->sk_protocol != IPPROTO_TCP && w.sk->sk_protocol != IPPROTO_MPTCP)
                 return 0;
 
-        /* NULL for MPTCP: its TCP sockets are not reachable from here */
+        /* NULL for MPTCP sockets, whose TCP sockets are not reachable from here */
         tp = bpf_skc_to_tcp_sock(w.sk);
         if (tp && w.sk->__sk_common.skc_state == TCP_LISTEN)
                 w.next = ((struct inet_connection_sock*) tp)->icsk_accept_queue.rskq_accept_head;
@@ -568,7 +569,7 @@ int units_walk_tcp(struct bpf_iter__task_file *ctx) {
         return 0;
 }
 
-/* As requests_sends, in a program of its own: it runs some tens of times a second during a diagnosis. */
+/* Like requests_sends. A separate program, as it runs some tens of times a second during a diagnosis. */
 SEC("iter/task_file")
 int requests_walk_sends(struct bpf_iter__task_file *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
@@ -585,15 +586,12 @@ int requests_walk_sends(struct bpf_iter__task_file *ctx) {
         return conn_count_send(socket->sk, session.id);
 }
 
-/* ---- where runs were skipped ---- */
-
-/* As units has */
-#define UNITS 256
+/* ---- gauges after skipped runs ---- */
 
 static long gauges_begin_step(__u64 i, void *data) {
         __u32 slot = i;
-        const struct qos_hierarchy *nest = bpf_map_lookup_elem(&hierarchies, &slot);
-        struct qos_owner owner = { .slot = slot, .generation = nest ? nest->generation : 0 };
+        const struct qos_hierarchy *h = bpf_map_lookup_elem(&hierarchies, &slot);
+        struct qos_owner owner = { .slot = slot, .generation = h ? h->generation : 0 };
         struct qos_unit_map *u = owner.generation ? unit_get(&owner) : NULL;
 
         if (u)
@@ -604,8 +602,8 @@ static long gauges_begin_step(__u64 i, void *data) {
 static long gauges_end_step(__u64 i, void *data) {
         const __u64 *session = data;
         __u32 slot = i;
-        const struct qos_hierarchy *nest = bpf_map_lookup_elem(&hierarchies, &slot);
-        struct qos_owner owner = { .slot = slot, .generation = nest ? nest->generation : 0 };
+        const struct qos_hierarchy *h = bpf_map_lookup_elem(&hierarchies, &slot);
+        struct qos_owner owner = { .slot = slot, .generation = h ? h->generation : 0 };
         struct qos_unit_map *u = owner.generation ? unit_get(&owner) : NULL;
 
         if (!u)
@@ -615,7 +613,8 @@ static long gauges_end_step(__u64 i, void *data) {
         return 0;
 }
 
-/* The actual gauges of connections, for when the kernel has skipped a run that would have changed them. */
+/* Sums up the gauges of all connections, and corrects those of the units if the kernel has skipped a run
+ * that would have changed them. */
 SEC("iter/bpf_sk_storage_map")
 int requests_gauges(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
@@ -629,9 +628,9 @@ int requests_gauges(struct bpf_iter__bpf_sk_storage_map *ctx) {
         __u32 open;
 
         if (ctx->meta->seq_num == 0)
-                bpf_loop(UNITS, gauges_begin_step, NULL, 0);
+                bpf_loop(UNITS_MAX_LIMIT, gauges_begin_step, NULL, 0);
         if (!sk) {
-                bpf_loop(UNITS, gauges_end_step, &session.id, 0);
+                bpf_loop(UNITS_MAX_LIMIT, gauges_end_step, &session.id, 0);
                 bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
                 return 0;
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Responses being sent: parsing, and recording. */
+/* Responses being sent: parses and records them. */
 
 #include "tcp-conn.bpf.h"
 
@@ -10,13 +10,13 @@ int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags, struct bpf_dynptr *r
 
 struct transmit {
         __u64 now;
-        __u32 bytes;            /* sent for the first time, at the end of the packet */
+        __u32 bytes;            /* bytes sent for the first time, at the end of the packet */
         bool complete;          /* nothing is unsent */
         bool first;             /* no response was sent before on a connection known from its beginning */
         bool failed;            /* a response reports an error of the server */
-        struct request_record record; /* as struct exchange has it afterwards; scratch for parsed
+        struct request_record record; /* times of struct exchange afterwards; scratch for parsed
                                        * connections */
-        struct attribution attribution; /* where it is recorded */
+        struct attribution attribution; /* owner and target to record for */
 };
 
 static __always_inline void transmit_apply(struct transmit *d, struct exchange *x,
@@ -28,17 +28,17 @@ static __always_inline void transmit_apply(struct transmit *d, struct exchange *
         d->record.first_out_at = x->first_out_at;
 }
 
-/* Result of a transmission: number of responses begun, and these flags. */
-#define TRANSMIT_TUNNEL (1ULL << 32)   /* no requests behind it */
+/* Result of parsing sent data: number of responses begun, and these flags: */
+#define TRANSMIT_TUNNEL (1ULL << 32)   /* no requests follow */
 #define TRANSMIT_MORE (1ULL << 33)     /* the previous response continues */
-#define TRANSMIT_UPGRADE (1ULL << 34)  /* HTTP/2 behind it */
-#define TRANSMIT_LOST_SYNC (1ULL << 35) /* the connection never spoke the protocol */
-#define TRANSMIT_LEAVES_OUT (1ULL << 36) /* responses of unknown number are to all other requests */
+#define TRANSMIT_UPGRADE (1ULL << 34)  /* HTTP/2 follows */
+#define TRANSMIT_LOST_SYNC (1ULL << 35) /* the connection was never of the protocol */
+#define TRANSMIT_LEAVES_OUT (1ULL << 36) /* all other requests get an unknown number of responses */
 #define TRANSMIT_FAILED (1ULL << 37)   /* a response reports an error of the server */
 #define TRANSMIT_TAKEN_SHIFT 40        /* number of bytes before HTTP/2 */
 
-/* The parser has failed on a response: its bytes are unparsed and, if nothing is unsent, so are the requests
- * that are outstanding. */
+/* The parser has failed on a response: counts its bytes as unparsed and, if nothing is unsent, the
+ * outstanding requests as well. */
 static __attribute__((noinline)) __u64 transmit_leave_out(struct pipeline *t, struct qos_unit_map *u,
                                                           const struct transmit *d, const struct chunk *f) {
         if (!t || !u || !d || !f)
@@ -54,12 +54,12 @@ static __attribute__((noinline)) __u64 transmit_leave_out(struct pipeline *t, st
         return TRANSMIT_LEAVES_OUT;
 }
 
-/* What counts the responses of a protocol that report a failure. */
+/* Counter of responses that report a failure, by protocol. */
 static __always_inline enum qos_counter failure_counter(__u32 protocol) {
         return protocol == PROTOCOL_HTTP1 ? QOS_COUNTER_STATUS_5XX : QOS_COUNTER_ERRORS_REPLIES;
 }
 
-/* Loads n words from this place on, each with its first byte highest. Returns whether there are so many
+/* Loads n words from offset on, each with its first byte most significant. Returns false if there are fewer
  * bytes. */
 static __always_inline bool transmit_load(struct __sk_buff *skb, __u32 offset, __u64 *ret, __u32 n) {
         if (bpf_skb_load_bytes(skb, offset, ret, n * sizeof(*ret)) < 0)
@@ -69,7 +69,7 @@ static __always_inline bool transmit_load(struct __sk_buff *skb, __u32 offset, _
         return true;
 }
 
-/* Whether data is a response of the shape of the last one, and nothing else. Global, to be verified once. */
+/* Whether data is exactly one response of the shape of the last one. Global, to be verified once. */
 __attribute__((noinline, weak)) int transmit_is_alike(struct __sk_buff *skb, struct pipeline *t,
                                                       const struct transmit *d) {
         __u32 offset, head, digits;
@@ -93,8 +93,8 @@ __attribute__((noinline, weak)) int transmit_is_alike(struct __sk_buff *skb, str
         return 1;
 }
 
-/* Keeps the shape of a response that was parsed, and is all that the data is: if the line with its length is
- * in the last window of its head. */
+/* Stores the shape of a response that was parsed and is the whole data, if its Content-Length is in the last
+ * window of its head. */
 __attribute__((noinline, weak)) int transmit_set_shape(struct __sk_buff *skb, struct pipeline *t,
                                                        const struct transmit *d) {
         const struct chunk *f;
@@ -123,8 +123,8 @@ __attribute__((noinline, weak)) int transmit_set_shape(struct __sk_buff *skb, st
         return 0;
 }
 
-/* Parts of pipeline_transmit(), separate for the space on the stack. This one is global, so that its results
- * are not followed through the other one by the verifier. */
+/* Part of pipeline_transmit(), separate for its stack. Global, so that the verifier does not explore its
+ * results through the caller. */
 __attribute__((noinline, weak)) __u64 transmit_parse(struct __sk_buff *skb, struct pipeline *t,
                                                      struct qos_unit_map *u,
                                                        const struct transmit *d) {
@@ -168,13 +168,14 @@ __attribute__((noinline, weak)) __u64 transmit_parse(struct __sk_buff *skb, stru
         return responses;
 }
 
-/* Arrival of the last request of a batch. */
+/* Arrival of the first request of a batch. */
 struct first {
         __u64 at;
-        __u64 recorded;         /* 0: none of them is in a distribution */
+        __u64 recorded;         /* 0: none of the requests is in a distribution */
 };
 
-/* What sets off a response that the current thread sends now, to a request read at that time. */
+/* Whether the trigger of a response that the current thread sends now shows that the request, read at
+ * read_at, was delayed by intent (enum intent). */
 __attribute__((noinline, weak)) int transmit_get_intent(__u64 read_at, __u64 now) {
         struct intent_run run;
         struct pending_responses *a;
@@ -189,7 +190,7 @@ __attribute__((noinline, weak)) int transmit_get_intent(__u64 read_at, __u64 now
         return intent_of_run(&a->run, &run, read_at);
 }
 
-/* Whether a request of HTTP/1 has waited by intent, to which the response begins. */
+/* Whether an HTTP/1 request, to which the response begins, was delayed by intent. */
 __attribute__((noinline, weak)) int transmit_is_intended(struct pipeline *t, struct qos_intended *known,
                                                          __u64 first_at, __u64 read_at, __u64 now) {
         if (!t || !known)
@@ -200,7 +201,7 @@ __attribute__((noinline, weak)) int transmit_is_intended(struct pipeline *t, str
         return t->intends;
 }
 
-/* Requests that have waited by intent are counted, and in no distribution. */
+/* Records requests delayed by intent: they are counted, but in no distribution. */
 static __attribute__((noinline)) int transmit_record_intended(struct qos_unit_map *u,
                                                               const struct pipeline_batch *group,
                                                               __u32 n, __u64 now, __u32 target) {
@@ -219,8 +220,8 @@ static __attribute__((noinline)) int transmit_record_intended(struct qos_unit_ma
         return 0;
 }
 
-/* Responses begin to the oldest requests of a batch, at most "answers". Returns their number. Global, as its
- * loop would otherwise multiply for the verifier. */
+/* Records the beginning of responses to the oldest requests of a batch, at most "responses". Returns their
+ * number. Global, as the verifier would otherwise walk its loops for each state of the caller. */
 __attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, struct qos_unit_map *u,
                                                             struct transmit *d, __u32 responses,
                                                            struct first *ret) {
@@ -260,7 +261,8 @@ __attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, 
         record->n = n;
         record->first_at = group.last_at == 0 ? 0 : group.first_at;
         record->last_at = group.last_at;
-        /* A part of the request was read other than the last one, with the reader still in its call */
+        /* 0 if some part of the request, but not the last one, was read, and the reader is still in its
+         * call */
         record->read_at = group.read_at ?: d->now;
         record_request(u, record);
         if (!(t->flags & PIPELINE_EXCLUDED))
@@ -285,8 +287,8 @@ static __attribute__((noinline)) int transmit_record_more(struct conn *c, struct
         return zero();
 }
 
-/* Fields of the last response in struct exchange are used here only, under the socket lock; the lock of the
- * connection is for fields that arrivals use, too. */
+/* Records the result of parsing sent data. Fields of struct exchange about the last response are only used
+ * here, under the socket lock; the lock of the connection is for fields that arrivals use, too. */
 static __attribute__((noinline)) int transmit_record(struct pipeline *t, struct conn *c,
                                                      struct qos_unit_map *u, struct transmit *d,
                                                     __u64 parsed) {
@@ -329,9 +331,9 @@ static __attribute__((noinline)) int transmit_record(struct pipeline *t, struct 
         return zero();
 }
 
-/* ---- HTTP/2 ----  */
+/* ---- HTTP/2 ---- */
 
-/* Not HTTP/2, or frames were missed. */
+/* The connection is not HTTP/2, or frames were missed: it continues unparsed. */
 static __attribute__((noinline)) int h2_conn_abandon(struct conn *c, struct h2_conn *h,
                 struct qos_unit_map *u) {
         struct exchange_effect effect = {};
@@ -347,8 +349,8 @@ static __attribute__((noinline)) int h2_conn_abandon(struct conn *c, struct h2_c
         return conn_apply(c, u, &effect, bpf_ktime_get_ns());
 }
 
-/* The head of a response was sent. If the request has waited by intent, it is recorded here, and the event
- * is gone. */
+/* The head of a response was sent. If the request was delayed by intent, it is recorded here, and the event
+ * is cleared. */
 __attribute__((noinline, weak)) int h2_conn_record_intended(struct h2_conn *h, struct h2_more *more,
                                                             struct qos_unit_map *u, __u32 target) {
         struct pipeline_batch group = {};
@@ -368,7 +370,7 @@ __attribute__((noinline, weak)) int h2_conn_record_intended(struct h2_conn *h, s
         transmit_record_intended(u, &group, 1, s->first_out_at, target);
         h->piece.event &= ~(H2_BEGUN | H2_STREAMING);
         h->piece.stream.flags |= H2_STREAM_INTENDED;
-        /* It may have ended */
+        /* The stream may have ended */
         place = h2_stream(h, more, s->id);
         if (place)
                 place->flags |= H2_STREAM_INTENDED;
@@ -403,11 +405,11 @@ __attribute__((noinline, weak)) int h2_conn_take_responses(struct __sk_buff *skb
         return 0;
 }
 
-/* Parts of a packet left to the caller of pipeline_transmit() and h2_conn_transmit(): */
+/* Results of pipeline_transmit() and h2_conn_transmit(): part of the packet left to the caller */
 #define PIPELINE_TRANSMITS_MUXED 1    /* HTTP/2 */
-#define PIPELINE_TRANSMITS_PLAIN 2    /* everything, unparsed, see transmit_lost_sync() */
+#define PIPELINE_TRANSMITS_PLAIN 2    /* all of it, unparsed, see transmit_lost_sync() */
 
-/* As pipeline_transmit(), for HTTP/2. */
+/* Like pipeline_transmit(), for HTTP/2. */
 static __attribute__((noinline)) int h2_conn_transmit(struct __sk_buff *skb, struct bpf_sock *sk,
                                                       struct conn *c, struct qos_unit_map *u,
                                                  const struct transmit *d) {
@@ -483,7 +485,7 @@ static __attribute__((noinline)) int h2_conn_upgrade(struct bpf_sock *sk, struct
 }
 
 /* Class of the status of a response that reports an HTTP error; 0: anything else. A request that could not
- * be parsed, with such a response, was an HTTP request for the server. */
+ * be parsed, but got such a response, was an HTTP request for the server. */
 __attribute__((noinline, weak)) __u32 transmit_error(struct __sk_buff *skb, const struct transmit *d) {
         struct {
                 __be64 word;
@@ -507,8 +509,8 @@ static __attribute__((noinline)) __u64 transmit_peek(struct __sk_buff *skb, cons
         return bytes;
 }
 
-/* A response that is not parsed, as all of it leaves at once, may be an error reply. Returns 1 if it is one
- * of HTTP, to what looked like a command of Redis. Global, to be verified once. */
+/* A response that is not parsed, as it is sent as a whole, may be an error reply. Returns 1 if it is an HTTP
+ * response to what looked like a Redis command. Global, to be verified once. */
 __attribute__((noinline, weak)) int transmit_count_error(struct __sk_buff *skb, struct pipeline *t,
                                                          struct qos_unit_map *u, const struct transmit *d) {
         __u64 word = 0;
@@ -528,7 +530,7 @@ __attribute__((noinline, weak)) int transmit_count_error(struct __sk_buff *skb, 
         return 0;
 }
 
-/* As transmit_lost_sync(), after h2_conn_transmit(). */
+/* Like transmit_lost_sync(), after h2_conn_transmit(). */
 static __attribute__((noinline)) int h2_conn_lost_sync(struct bpf_sock *sk, struct conn *c,
                                                        struct transmit *d, struct exchange_effect *effect) {
         struct h2_conn *h;
@@ -547,7 +549,8 @@ static __attribute__((noinline)) int h2_conn_lost_sync(struct bpf_sock *sk, stru
         return zero();
 }
 
-/* The protocol was wrong: data read, and requests found in it, are treated as on any connection. */
+/* The connection is not of the detected protocol: data read, and requests found in it, are treated as on any
+ * unparsed connection. */
 static __attribute__((noinline)) int transmit_lost_sync(struct bpf_sock *sk, struct conn *c,
                                                         struct transmit *d, struct exchange_effect *effect) {
         struct pipeline *t;
@@ -569,7 +572,7 @@ static __attribute__((noinline)) int transmit_lost_sync(struct bpf_sock *sk, str
         return zero();
 }
 
-/* For parsed connections. Apart, as receive_parse(). */
+/* Data is sent on a parsed connection. A separate function, like receive_parse(). */
 static __attribute__((noinline)) int pipeline_transmit(struct __sk_buff *skb, struct bpf_sock *sk,
                                                        struct conn *c, struct qos_unit_map *u,
                                                   struct transmit *d) {
@@ -588,7 +591,7 @@ static __attribute__((noinline)) int pipeline_transmit(struct __sk_buff *skb, st
         if (more || (pipeline_is_whole(t, single) && pipeline_newest(t)->waits)) {
                 if (pipeline_is_push(transmit_peek(skb, d), t->protocol))
                         more = single = false;
-                /* As on any connection (exchange_depart()) */
+                /* As on unparsed connections (exchange_depart()) */
                 else if (more && c->x.open_at == 0 && d->now - c->x.last_out_at >= EXCHANGE_SILENCE_NSEC)
                         return 0;
         }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-/* The probe "requests": exchanges on TCP, of units in both roles.
+/* The probe "requests": requests on TCP, of units in both roles.
  *
- *   arrival      cgroup_skb/ingress        at the root: a unit's own group, and a program attached to it,
- *                                          are removed with each restart
- *   content      skb_copy_datagram_iovec   the bytes on their way to the application, in order and once,
- *                                          unlike arrivals: the read, and the protocol. Spliced and
- *                                          discarded bytes do not pass here, and are not parsed
+ *   arrival      cgroup_skb/ingress        at the root: a unit's own group is removed with each restart,
+ *                                          together with the programs attached to it
+ *   content      skb_copy_datagram_iovec   data being copied to the application, in order and once, unlike
+ *                                          arrivals: the read, and the protocol. Spliced and discarded data
+ *                                          does not pass here, and is not parsed
  *   read         tcp_rcv_space_adjust      runs for every way to read from the socket, with copied_seq
  *                                          already moved. Attached only while a unit may have reads that
- *                                          do not pass through the former (read_check())
- *   departure    cgroup_skb/egress         sock_send_length runs after the data has left, too late for the
+ *                                          do not pass skb_copy_datagram_iovec (read_check())
+ *   departure    cgroup_skb/egress         sock_send_length runs after the data was sent, too late for the
  *                                          order
- *   connection   inet_sock_set_state       listen(), accepted, closing, gone
+ *   connection   inet_sock_set_state       listening, accepted, closing, closed
  *
- * Every program may be missing: without one its own figures are missing, and nothing else. */
+ * Every program is optional: without one, only its own metrics are missing. */
 
 #define PREEMPTION_OBJECT tcp
 #include "preemption.h"
@@ -43,24 +43,24 @@ int requests_ingress(struct __sk_buff *skb) {
 
 /* ---- read --------------------------------------------------------------------------------------------- */
 
-/* The owner of an unknown connection is that of its reader. A separate function, for its stack. */
+/* Adds an unknown connection, with the owner of its reader. A separate function, for its stack. */
 static __attribute__((noinline)) struct conn* conn_learn_read(struct sock *sk) {
         struct qos_owner owner;
         struct qos_unit_map *u;
 
-        /* Not locked by a process: the kernel reads (kTLS, sockmap), in the context of any task. No file:
-         * a socket of the kernel, whose reader may be any task */
+        /* If the socket is not locked by a process, the kernel reads (kTLS, sockmap), in the context of any
+         * task. Without a file it is a socket of the kernel, read by any task */
         if (!sk || !sk->sk_lock.owned || !task_owner(&owner) || !sk->sk_socket || !sk->sk_socket->file)
                 return NULL;
         u = unit_get(&owner);
         return u ? conn_learn(sk, sock_kind(sk), &owner, u) : NULL;
 }
 
-/* Result of server_read(): the plaintext is to be used instead. */
+/* Result of server_read(): the caller has to call tls_plaintext_has_read(). */
 #define READ_PLAINTEXT 1
 
-/* The application has read up to a position (upper half of where). Lower half: bytes written by it that have
- * not left. */
+/* The application has read. where: position up to which it has read (upper half), and number of bytes
+ * written by it, but not sent. */
 static __attribute__((noinline)) int server_read(struct sock *sk, struct conn *c, struct qos_unit_map *u,
                                                  __u64 where) {
         __u32 copied = where >> 32, unsent = where;
@@ -122,15 +122,15 @@ static __attribute__((noinline)) int server_read(struct sock *sk, struct conn *c
 
 /* ---- content ------------------------------------------------------------------------------------------ */
 
-/* Whether nothing of a connection was read before. */
+/* Whether this is the first read of a connection. */
 static __always_inline bool read_is_first(const struct sock *sk) {
         const struct tcp_sock *tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
 
         return sk->sk_protocol == IPPROTO_TCP && tp->copied_seq == tp->rcv_nxt - (__u32) tp->bytes_received;
 }
 
-/* The connection of a reader, if it is not known. At the first read it is parsed from its beginning: its
- * positions are known then. The arrival of the data is unknown. */
+/* Adds an unknown connection that is being read. At the first read its positions are known, and it is parsed
+ * from its beginning. The arrival of the data is unknown. */
 static __attribute__((noinline)) struct conn* conn_learn_reader(struct sock *sk) {
         struct tcp_sock *tp;
         __u32 copied, end, snd_nxt;
@@ -157,7 +157,7 @@ static __attribute__((noinline)) struct conn* conn_learn_reader(struct sock *sk)
         return c;
 }
 
-/* As socket_is_foreign(), of the socket that has sent the data and of the one that receives it. */
+/* Like socket_is_foreign(), for the socket that has sent the data and the one that receives it. */
 static __always_inline bool unix_is_foreign(struct sock *sender) {
         struct unix_sock *us = bpf_rdonly_cast(sender, bpf_core_type_id_kernel(struct unix_sock));
 
@@ -174,13 +174,13 @@ static __always_inline int content_read(struct sk_buff *skb, int len, struct ove
         sk = skb->sk;
         if (!sk)
                 return 0;
-        /* Here, as a second program on this tracepoint would be a second call for each read */
+        /* Handled here, as a second program on this tracepoint would be a second call for each read */
         if (sk->__sk_common.skc_family == AF_UNIX)
                 return unix_is_foreign(sk) ? 0 : unix_content(skb, len, overhead);
         /* Most connections on the machine are unknown, and remain so at this read */
         if (socket_is_foreign(sk) || sk->sk_protocol != IPPROTO_TCP || connection_is_gone(sk))
                 return 0;
-        /* The verifier would follow both values through all that comes after */
+        /* Otherwise the verifier would explore everything after for both values */
         BPF_OPAQUE(known);
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
         u = c ? unit_get(&c->owner) : NULL;
@@ -189,7 +189,7 @@ static __always_inline int content_read(struct sk_buff *skb, int len, struct ove
                 u = c ? unit_get(&c->owner) : NULL;
                 if (!u)
                         return 0;
-                /* Else perhaps in the middle of a request */
+                /* If unknown, this may be in the middle of a request */
                 known = c->x.flags & EXCHANGE_READ_KNOWN;
         }
         if (c->kind == CONN_CLIENT) {
@@ -210,8 +210,8 @@ static __always_inline int content_read(struct sk_buff *skb, int len, struct ove
                         return 0;
         }
 
-        /* Position in the stream, and so in the buffer: TCP_SKB_CB(skb)->seq. A later buffer is only
-         * peeked at (MSG_PEEK) */
+        /* Position of the buffer in the stream: TCP_SKB_CB(skb)->seq. A later buffer is only peeked at
+         * (MSG_PEEK) */
         if (bpf_core_read(&offset, sizeof(offset), &skb->cb) < 0)
                 return 0;
         copied = tp->copied_seq;
@@ -261,7 +261,7 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
 
 /* ---- departure ---------------------------------------------------------------------------------------- */
 
-/* The handshake is complete, and no program has run for it. */
+/* The handshake is complete, but no program has run for it. */
 static __attribute__((noinline)) int established_missed(struct conn *c, struct qos_unit_map *u) {
         __u64 now = bpf_ktime_get_ns();
 
@@ -273,7 +273,7 @@ static __attribute__((noinline)) int established_missed(struct conn *c, struct q
         return zero();
 }
 
-/* What sets off that the current thread sends data now. */
+/* Cause of data that the current thread sends now (enum intent_cause). */
 __attribute__((noinline, weak)) int transmit_get_cause(__u64 read_at, __u64 now) {
         struct pending_responses *a;
         struct intent_run run;
@@ -286,8 +286,8 @@ __attribute__((noinline, weak)) int transmit_get_cause(__u64 read_at, __u64 now)
         return intent_cause(&a->run, &run, read_at);
 }
 
-/* Data is sent on a connection without a parser that has events, or may have. Returns 1 if it is one, which
- * is no response then. position: its end in the upper half, snd_nxt in the lower one. */
+/* Data is sent on an unparsed connection that has, or may have events. Returns 1 if the data is an event
+ * instead of a response. position: its end (upper half), and snd_nxt. */
 static __attribute__((noinline)) int transmit_event(struct conn *c, struct qos_unit_map *u, __u64 position,
                                                     __u64 now) {
         struct exchange_effect effect = {};
@@ -323,7 +323,7 @@ static __attribute__((noinline)) int transmit_event(struct conn *c, struct qos_u
         return 1;
 }
 
-/* The connection of data that leaves; NULL: none that is observed. Datagrams are counted here. */
+/* The connection of a packet being sent; NULL: not observed. Datagrams are counted here. */
 static __always_inline struct conn* packet_find_conn(struct __sk_buff *skb, struct overhead *overhead,
                                                      struct bpf_sock **ret_sk, struct segment *ret_segment) {
         struct bpf_sock *sk;
@@ -369,7 +369,7 @@ static __always_inline void client_transmit_packet(struct __sk_buff *skb, struct
         }
 }
 
-/* Counts a response of a connection without a parser, or more of it. */
+/* Records a response of an unparsed connection, or more of it. */
 static __always_inline void packet_record(struct __sk_buff *skb, struct conn *c, struct qos_unit_map *u,
                                           struct transmit *d, struct exchange_effect *effect, bool sealed) {
         __u32 class = 0;
@@ -421,20 +421,20 @@ static __always_inline int packet_transmit(struct __sk_buff *skb, struct overhea
                 conn_accept(c, u, tp, tp->copied_seq, tp->tcp_clock_cache);
 
         snd_nxt = tp->snd_nxt;
-        /* After the unit has closed the connection the last position is that of the FIN */
+        /* After the unit has closed the connection, the last position is that of the FIN */
         written_end = tp->write_seq - (sk->state == TCP_FIN_WAIT1 || sk->state == TCP_LAST_ACK ||
                                        sk->state == TCP_CLOSING);
         d.complete = exchange_distance(segment.seq + segment.len, written_end) >= 0;
-        /* CLOCK_MONOTONIC ns, read by TCP just before this whenever it begins to transmit
-         * (tcp_mstamp_refresh() in tcp_write_xmit(), tcp_write_timer_handler()). Another clock read takes
-         * 24 ns, of some 300 of an exchange */
+        /* CLOCK_MONOTONIC ns, read by TCP whenever it begins to transmit (tcp_mstamp_refresh() in
+         * tcp_write_xmit(), tcp_write_timer_handler()). Another clock read would take 24 ns, out of about
+         * 300 for an exchange */
         d.now = tp->tcp_clock_cache;
         if (c->kind == CONN_CLIENT) {
                 client_transmit_packet(skb, sk, tp, c, u, &segment);
                 return 1;
         }
 
-        /* The application had read up to there before this data is sent */
+        /* A read up to this position preceded this data, even if it was missed */
         copied = tcp_read_end(tp, sk->state);
         if (exchange_distance(copied, c->x.read_end) > 0 && c->x.flags & EXCHANGE_READ_KNOWN)
                 read_missed((struct sock*) tp, c, u, copied);
@@ -476,7 +476,7 @@ static __always_inline int packet_transmit(struct __sk_buff *skb, struct overhea
         record_sum(u, d.attribution.target, exchange_sum(&c->x, QOS_SUM_BYTES_OUT), QOS_ENTRY_SUM_BYTES_OUT,
                    d.bytes);
         if (parsed || muxed) {
-                /* More than the packet: data was sent before the position was known */
+                /* There are more bytes than in the packet if data was sent before the position was known */
                 if (d.bytes > segment.len)
                         d.bytes = segment.len;
                 if (parsed)
@@ -504,7 +504,7 @@ int requests_egress(struct __sk_buff *skb) {
         return r;
 }
 
-/* Separate from requests_egress, and attached behind it, so that it runs only while a unit has the probe
+/* Separate from requests_egress, and attached after it, so that it only runs while a unit has the probe
  * "tls". */
 SEC("cgroup_skb/egress")
 int openssl_egress(struct __sk_buff *skb) {
@@ -556,7 +556,7 @@ int openssl_egress(struct __sk_buff *skb) {
         return 1;
 }
 
-/* ---- read, in whatever way ---------------------------------------------------------------------------- */
+/* ---- reads of all kinds ------------------------------------------------------------------------------- */
 
 static __always_inline int socket_read(struct sock *sk, struct overhead *overhead) {
         struct qos_unit_map *u;
@@ -592,8 +592,8 @@ static __always_inline int socket_read(struct sock *sk, struct overhead *overhea
                 read_check(&c->owner, true);
                 return 0;
         }
-        /* Splice also runs this for the FIN, which has a position but no byte. If that is the first event
-         * of a connection, it was idle as far as is known */
+        /* splice() also triggers this for the FIN, which has a position but no byte. If that is the first
+         * event of a connection, no data was read */
         if (copied != tp->copied_seq && !(c->x.flags & EXCHANGE_READ_KNOWN))
                 return 0;
         read_check(&c->owner, false);
@@ -622,7 +622,7 @@ int BPF_PROG(requests_read, struct sock *sk) {
         return r;
 }
 
-/* ---- connections begin and end ------------------------------------------------------------------------ */
+/* ---- connection state --------------------------------------------------------------------------------- */
 
 static __always_inline int state_record(struct sock *sk, int old_state, int new_state) {
         struct overhead overhead = {};
@@ -632,15 +632,14 @@ static __always_inline int state_record(struct sock *sk, int old_state, int new_
         return r;
 }
 
-/* 1: requests_state_nested runs on the CPU. */
+/* 1: requests_state_nested is running on the CPU. */
 BPF_ARRAY_MAP(state_running, PERCPU_ARRAY, 1, __u32);
 
-/* A change of state may occur while a program records another one on the same CPU: in an interrupt, since
- * Linux 7.0 also in a task that preempts it. The kernel does not run a program within itself. Therefore
- * there are two programs: the first one to run records the change, and a change is lost only if both are
- * interrupted. A skipped run of the second program is no loss if the first one has run: these are
- * counted, and subtracted by the daemon. If a task is preempted between the two programs, the count may
- * be off by one. */
+/* A state change may occur while a program records another one on the same CPU: in an interrupt, and since
+ * Linux 7.0 in a task that preempts it. The kernel does not run a program within itself, hence there are two
+ * of them: the first one to run records the change, and a change is lost only if both are interrupted. A
+ * skipped run of the second program has no effect if the first one has run: such runs are counted, and
+ * subtracted by the daemon. If a task is preempted between the two programs, the count may be off by one. */
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
         __u32 zero = 0, *running;
@@ -659,7 +658,7 @@ int BPF_PROG(requests_state_nested, struct sock *sk, int old_state, int new_stat
         __u32 zero = 0, *running = bpf_map_lookup_elem(&state_running, &zero);
 
         if (!running)
-                return 0; /* never: an element of an array */
+                return 0; /* impossible for an array */
         preemption_disable();
         *(volatile __u32*) running = 1;
         (void) state_record(sk, old_state, new_state);

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* TLS connections: their records when read and when sent, and, with the probe "tls", how plaintext
- * (tls-plaintext.bpf.h) and records correspond. */
+/* TLS connections: parses records when they are read and sent, and, with the probe "tls", relates them to
+ * the plaintext (tls-plaintext.bpf.h). */
 
 #include "tcp-transmit.bpf.h"
 
-/* Owners of TLS connections that are read outside of any known library, for the daemon, which searches for
- * the library. Each unit has one record at a time. */
+/* Notifies the daemon of owners of TLS connections that are read outside of any known library, which the
+ * daemon then searches for. Each unit has one record at a time. */
 struct {
         __uint(type, BPF_MAP_TYPE_RINGBUF);
         __uint(max_entries, 4096);
 } missing_libraries SEC(".maps");
 
-/* Initial value of an element of plaintext: too large for the stack. */
+/* Initial value of an element of plaintext, which is too large for the stack. */
 BPF_ARRAY_MAP(plaintext_fresh, ARRAY, 1, struct tls_plaintext);
 
 /* ---- records ---- */
 
 struct tls_chunk {
-        __u32 offset;           /* in the buffer */
+        __u32 offset;           /* offset of the chunk in the buffer */
         __u32 at;               /* the next byte */
         __u32 end;              /* number of bytes */
         __u32 seen;             /* TLS_STEP_APPLICATION, TLS_STEP_LOST */
@@ -95,7 +95,8 @@ static __attribute__((noinline)) int tls_plaintext_reset(struct sock *sk, struct
         return 0;
 }
 
-/* The connection is TLS. Returns RECEIVE_TLS: records are parsed from here on. */
+/* The connection is TLS: its records are parsed from here on. Returns RECEIVE_TLS; 0: no memory. type: of
+ * the first record. */
 static __attribute__((noinline)) int tls_receive(struct sock *sk, struct conn *c, __u32 copied, __u32 type) {
         const struct tls_side fresh = {};
         struct tls_conn *s;
@@ -108,8 +109,8 @@ static __attribute__((noinline)) int tls_receive(struct sock *sk, struct conn *c
                 c->tries = TRIES_MAX;
                 return 0;
         }
-        /* A unit that was detached since may have known it: the protocol, and that the handshake is
-         * complete, still hold */
+        /* The storage may have been used for a unit that was detached since: the protocol, and whether the
+         * handshake is complete, still hold */
         tls_plaintext_reset(sk, s);
         s->left_bytes = 0;
         s->tls.in = s->tls.out = fresh;
@@ -118,7 +119,7 @@ static __attribute__((noinline)) int tls_receive(struct sock *sk, struct conn *c
         s->tls.in_pos = copied;
         s->tls.greeted = type == TLS_HANDSHAKE && s->tls.phase != TLS_ESTABLISHED ? TLS_GREETED_CLIENT : 0;
         if (type == TLS_APPLICATION)
-                s->tls.phase = TLS_ESTABLISHED; /* it is older than the attach */
+                s->tls.phase = TLS_ESTABLISHED; /* older than the attach */
 
         bpf_spin_lock(&c->lock);
         if (c->x.state == EXCHANGE_PENDING)
@@ -128,8 +129,8 @@ static __attribute__((noinline)) int tls_receive(struct sock *sk, struct conn *c
         return RECEIVE_TLS;
 }
 
-/* ServerHello is sent, and no ClientHello was seen, as the kernel has skipped the run for it; or a fatal
- * alert is, in response to data that is no ClientHello. Returns RECEIVE_TLS if the connection is TLS. */
+/* A ServerHello is sent, but no ClientHello was seen, as the kernel has skipped the run for it; or a fatal
+ * alert, in response to data that is not a ClientHello. Returns RECEIVE_TLS if the connection is TLS. */
 static __attribute__((noinline)) int tls_receive_unseen(struct __sk_buff *skb, struct sock *sk,
                                                         struct conn *c, __u64 where,
                                                         struct exchange_effect *effect) {
@@ -173,7 +174,8 @@ static long offer_step(__u64 i, void *data) {
 /* Result of offer_read(), with TLS_EARLY_OFFERED: the ClientHello does not offer HTTP/2. */
 #define OFFER_PLAIN (1U << 8)
 
-/* What the ClientHello at the offset offers. 0 if the buffer does not have all of it. */
+/* Returns what the ClientHello at the offset offers; 0: the buffer does not contain all of it. there: end of
+ * the buffer. */
 static __attribute__((noinline)) int offer_read(struct bpf_dynptr *data, __u32 offset, __u32 there) {
         struct offer_feed f = {};
         __u8 session, compressions;
@@ -204,7 +206,7 @@ static __attribute__((noinline)) int offer_read(struct bpf_dynptr *data, __u32 o
         return f.offer.at != f.offer.end ? 0 : f.offer.early | (f.offer.http2 ? 0 : OFFER_PLAIN);
 }
 
-/* Data of a client on a TLS connection; parameters as for receive_parse(). */
+/* Data of a client on a TLS connection is read. Parameters as for receive_parse(). */
 static __attribute__((noinline)) int tls_receive_plaintext(struct sk_buff *skb, struct conn *c, __u64 where,
                                                            __u64 piece) {
         struct tls_chunk f = { .offset = piece >> 32, .end = piece };
@@ -223,7 +225,7 @@ static __attribute__((noinline)) int tls_receive_plaintext(struct sk_buff *skb, 
                 return 0;
         tls = &s->tls;
         if ((__s32) (tls->in_pos - copied) < 0)
-                return 0; /* something was missed before: see read_apply() */
+                return 0; /* earlier data was missed, see read_apply() */
         if (tls->missed) {
                 __u32 n = f.end < sizeof(__u64) ? f.end : sizeof(__u64);
                 struct bpf_dynptr data;
@@ -245,7 +247,7 @@ static __attribute__((noinline)) int tls_receive_plaintext(struct sk_buff *skb, 
                 tls->early |= offer & TLS_EARLY_OFFERED;
         }
         if ((__s32) (tls->in_pos - copied) > 0)
-                f.at = tls->in_pos - copied; /* parsed before (MSG_PEEK) */
+                f.at = tls->in_pos - copied; /* already parsed (MSG_PEEK) */
         if (tls->failed & TLS_FAILED_RECORD)
                 tls->in_pos = copied + f.end;
         else if (f.at < f.end) {
@@ -270,7 +272,7 @@ static __attribute__((noinline)) int tls_receive_plaintext(struct sk_buff *skb, 
 
 struct hello {
         struct __sk_buff *skb;
-        __u32 at;               /* the next extension */
+        __u32 at;               /* offset of the next extension */
         __u32 end;
         __u32 http2;
 };
@@ -304,15 +306,15 @@ static __attribute__((noinline)) int hello_is_http2(struct __sk_buff *skb, __u64
 
 /* ---- plaintext ---- */
 
-/* Whether the plaintext is that of this connection, and complete. */
+/* Whether the element is the plaintext of this connection, and complete. */
 static __always_inline bool tls_plaintext_holds(const struct tls_plaintext *o, const struct sock *sk,
                 struct conn *c) {
         return o->sock == (__u64) (long) sk && o->generation == c->owner.generation && !o->lost &&
                watch_get(&c->owner);
 }
 
-/* Counts the connection by its records from here on. Returns 0, without effect, if another program has the
- * lock. */
+/* Drops the plaintext: the connection is counted by its records from here on. Returns 0, without effect, if
+ * another program has the lock. */
 static __attribute__((noinline)) int tls_plaintext_abandon(struct conn *c, struct qos_unit_map *u,
                                                            struct tls_conn *s, struct tls_plaintext *o) {
         struct exchange_effect effect = {};
@@ -323,11 +325,10 @@ static __attribute__((noinline)) int tls_plaintext_abandon(struct conn *c, struc
         if (o->pipeline.protocol == PROTOCOL_HTTP2) {
                 struct tls_plaintext_h2 *m = bpf_map_lookup_elem(&plaintext_h2, &s->key);
 
-                /* Not if it was a guess that has not been confirmed */
+                /* Unless it was an unconfirmed guess */
                 if (!o->late || (m && m->h2.settled))
                         s->tls.http2 = 1;
-                /* Open streams are not followed any further, which matters only while the unit has the
-                 * probe */
+                /* Open streams are lost, which only matters while the unit has the probe */
                 effect.overlap = tls_plaintext_h2_drop(&s->key) > 0 && (o->lost || watch_get(&c->owner));
                 o->pipeline.protocol = PROTOCOL_PLAIN;
         }
@@ -343,7 +344,7 @@ static __attribute__((noinline)) int tls_plaintext_abandon(struct conn *c, struc
         return zero() + 1;
 }
 
-/* The plaintext of a connection. NULL: the connection is counted by its records. */
+/* Returns the plaintext of a connection; NULL: it is counted by its records. */
 static __attribute__((noinline)) struct tls_plaintext* tls_plaintext_get(struct sock *sk, struct conn *c,
                                                                          struct qos_unit_map *u,
                                                                          struct tls_conn *s) {
@@ -353,7 +354,7 @@ static __attribute__((noinline)) struct tls_plaintext* tls_plaintext_get(struct 
                 return NULL;
         o = bpf_map_lookup_elem(&plaintext, &s->key);
         if (!o || o->sock != (__u64) (long) sk) {
-                s->key.ssl = 0; /* another connection has that object now */
+                s->key.ssl = 0; /* another connection uses the object now */
                 return NULL;
         }
         if (!tls_plaintext_holds(o, sk, c)) {
@@ -363,7 +364,8 @@ static __attribute__((noinline)) struct tls_plaintext* tls_plaintext_get(struct 
         return o;
 }
 
-/* Data of a TLS connection is read: by the library, if the task is in one of its calls. */
+/* Data of a TLS connection is read, by the library if the task is in one of its calls: then binds the socket
+ * to the library object. */
 static __attribute__((noinline)) int tls_plaintext_bind(struct sock *sk, struct conn *c,
                 struct qos_unit_map *u) {
         struct qos_owner owner;
@@ -396,7 +398,7 @@ static __attribute__((noinline)) int tls_plaintext_bind(struct sock *sk, struct 
         o = s->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext, &s->key) : NULL;
         if (o && o->sock == (__u64) (long) sk) {
                 if (tls_plaintext_key_equal(&s->key, &call->key) && tls_plaintext_holds(o, sk, c)) {
-                        /* Some read a record in two parts: the second one must not clear the flag */
+                        /* A record may be read in two parts: the second one must not clear the flag */
                         o->begins |= c->x.state != EXCHANGE_PENDING;
                         return 0;
                 }
@@ -425,7 +427,8 @@ static __attribute__((noinline)) int tls_plaintext_bind(struct sock *sk, struct 
         return 0;
 }
 
-/* HTTP/2: requests are known once the library has returned them; until then unread bytes count as one. */
+/* Updates the exchange of an HTTP/2 connection: requests are known once the library has returned them, and
+ * until then unread bytes count as one. */
 static __always_inline void tls_plaintext_commit(struct exchange *x, struct exchange_effect *effect) {
         x->state = EXCHANGE_IDLE;
         if (x->n_marks > 0 && !(x->flags & EXCHANGE_DONE))
@@ -442,21 +445,20 @@ static __attribute__((noinline)) int tls_plaintext_h2_commit(struct tls_plaintex
         return tls_plaintext_h2_count(bpf_map_lookup_elem(&plaintext_h2, &o->key), 1);
 }
 
-/* Records were read. where: sequence number of the end in the upper half, bytes written and not sent in the
- * lower one. */
+/* Records were read. where: sequence number of their end (upper half), and bytes written, but not sent. */
 static __attribute__((noinline)) int tls_plaintext_reads(struct conn *c, struct qos_unit_map *u,
                                                          struct tls *t, struct tls_plaintext *o,
                                                     __u64 where) {
         struct exchange_effect effect = {};
         __u64 now = bpf_ktime_get_ns(), first_at, last_at;
         __u32 copied = where >> 32, unsent = where;
-        bool alone, muxed, untimed;
+        bool locked, muxed, untimed;
 
         if (!c || !u || !t || !o)
                 return 0;
         if (exchange_distance(copied, t->in_pos) > 0)
                 tls_miss(t, copied);
-        alone = tls_plaintext_lock(o);
+        locked = tls_plaintext_lock(o);
         muxed = o->pipeline.protocol == PROTOCOL_HTTP2;
         o->target = c->target;
         o->read_end = copied;
@@ -465,7 +467,7 @@ static __attribute__((noinline)) int tls_plaintext_reads(struct conn *c, struct 
 
         bpf_spin_lock(&c->lock);
         exchange_take(&c->x, copied, &first_at, &last_at);
-        if (untimed && alone && !muxed)
+        if (untimed && locked && !muxed)
                 pipeline_push_time(&o->pipeline, first_at, last_at);
         else if (t->has_request && !(c->x.flags & EXCHANGE_DONE) && !untimed) {
                 if (!o->unread)
@@ -477,13 +479,13 @@ static __attribute__((noinline)) int tls_plaintext_reads(struct conn *c, struct 
                 tls_plaintext_commit(&c->x, &effect);
         else if (t->has_request && !untimed && !(c->x.flags & EXCHANGE_DONE))
                 exchange_open(&c->x, c->x.open_at ?: first_at ?: now, &effect);
-        else if ((!t->has_request || untimed) && alone && !o->unread)
+        else if ((!t->has_request || untimed) && locked && !o->unread)
                 pipeline_commit(&o->pipeline, &c->x, now, unsent == 0, &effect);
         if (!muxed)
                 o->requested = c->x.open_at != 0;
         bpf_spin_unlock(&c->lock);
         t->has_request = 0;
-        if (alone)
+        if (locked)
                 tls_plaintext_unlock(o);
 
         if (effect.in_flight != 0)
@@ -495,23 +497,23 @@ static __attribute__((noinline)) int tls_plaintext_reads(struct conn *c, struct 
 
 /* ---- departure ---- */
 
-/* Limit of times that data is sent without a request and without a write to the library. At the beginning
- * these are session tickets, which OpenSSL sends together or one by one; later the application uses the
- * library in an unknown way. */
+/* Maximum number of times that data is sent without a request and without a write to the library. At the
+ * beginning it consists of session tickets, which OpenSSL sends together or one by one; later on it means
+ * that the application uses the library in an unknown way. */
 #define STRAYS_MAX 4
 
-/* The first request may be read from the socket together with the client's Finished (Apache reads 8,000
- * bytes at a time). Data sent before the library has returned any of it still belongs to the handshake:
- * session tickets. */
+/* Whether data being sent still belongs to the handshake: session tickets sent before the library has
+ * returned any data. The first request may have been read from the socket together with the client's
+ * Finished (Apache reads 8,000 bytes at a time). */
 static __always_inline bool tls_plaintext_is_handshake(struct tls_plaintext *o) {
         if (o->late || o->delivered)
                 return false;
         if (++o->strays > STRAYS_MAX)
-                o->delivered = 1; /* in a way that is not known here */
+                o->delivered = 1; /* by an unknown function of the library */
         return !o->delivered;
 }
 
-/* Data is sent on a TLS connection. Records that are no part of a response have no effect. Returns 1 if the
+/* Data is sent on a TLS connection. Records that are not part of a response have no effect. Returns 1 if the
  * plaintext is known: openssl_egress records it. */
 static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c,
                                                     struct transmit *d, struct exchange_effect *effect) {
@@ -547,12 +549,12 @@ static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct 
         if (o && o->pipeline.protocol != PROTOCOL_PLAIN) {
                 s->left_at = d->now;
                 s->left_complete = d->complete;
-                /* Known by the plaintext, also where records were missed */
+                /* Shown by the plaintext, even if records were missed */
                 if (o->delivered)
                         tls->phase = TLS_ESTABLISHED;
                 s->left_bytes = pipelines || o->pending > 0 ? d->bytes : 0;
                 bpf_spin_lock(&c->lock);
-                c->x.state = EXCHANGE_IDLE; /* which requests are open is known to the parser alone */
+                c->x.state = EXCHANGE_IDLE; /* only the parser knows which requests are open */
                 d->attribution = conn_commit(c, effect);
                 bpf_spin_unlock(&c->lock);
                 return 1;
@@ -565,7 +567,7 @@ static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct 
                 tls->greeted = 0;
                 c->x.flags &= ~EXCHANGE_TLS;
                 c->x.state = EXCHANGE_PENDING;
-                c->x.first_at = c->x.last_at = 0; /* those of ClientHello are not retained */
+                c->x.first_at = c->x.last_at = 0; /* those of the ClientHello are not retained */
         }
         /* The number of HTTP/2 requests in these records is unknown */
         if (pipelines && s->tls.http2)
@@ -580,7 +582,7 @@ static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct 
         return 0;
 }
 
-/* Result of sending data up to a position, as that of transmit_parse(). */
+/* Determines the responses in data sent up to end. Returns the same as transmit_parse(). */
 __attribute__((noinline, weak)) __u64 tls_plaintext_take(struct tls_plaintext *o, struct qos_unit_map *u,
                                                          struct transmit *d, __u32 end) {
         __u64 parsed = 0;
@@ -628,7 +630,7 @@ __attribute__((noinline, weak)) __u64 tls_plaintext_take(struct tls_plaintext *o
         return parsed;
 }
 
-/* Frames are sent; they were recorded when written. */
+/* HTTP/2 frames are sent, which were recorded when written. */
 static __attribute__((noinline)) int tls_plaintext_h2_transmit(struct tls_plaintext *o, struct conn *c,
                                                                struct qos_unit_map *u,
                                                           const struct transmit *d) {
@@ -650,7 +652,7 @@ static __attribute__((noinline)) int tls_plaintext_h2_transmit(struct tls_plaint
         return tls_plaintext_h2_commit(o);
 }
 
-/* Part of a response is sent; its plaintext was parsed when written. */
+/* Part of a response is sent, whose plaintext was parsed when written. */
 static __attribute__((noinline)) int tls_plaintext_transmit(struct tls_plaintext *o, struct conn *c,
                 struct qos_unit_map *u,
                                                       struct transmit *d) {
@@ -670,7 +672,7 @@ static __attribute__((noinline)) int tls_plaintext_transmit(struct tls_plaintext
         transmit_record(&o->pipeline, c, u, d, parsed);
         o->growing = o->pipeline.flags & PIPELINE_RESPONDING || !d->complete;
         if (parsed & TRANSMIT_TUNNEL) {
-                /* No request follows, and nothing is to be parsed */
+                /* No request follows, nothing needs to be parsed */
                 o->pipeline.protocol = PROTOCOL_PLAIN;
                 o->tries = TRIES_MAX;
         }
@@ -678,7 +680,7 @@ static __attribute__((noinline)) int tls_plaintext_transmit(struct tls_plaintext
         return zero();
 }
 
-/* Part of a response is sent of which the plaintext is not known any more: a plain exchange. */
+/* Part of a response is sent whose plaintext is no longer known: an unparsed exchange. */
 static __attribute__((noinline)) int tls_record_request(struct conn *c, struct qos_unit_map *u,
                 struct transmit *d) {
         struct exchange_effect effect = {};
@@ -709,7 +711,7 @@ static __attribute__((noinline)) int tls_record_request(struct conn *c, struct q
 
 /* ---- read ---- */
 
-/* where: as for server_read(). */
+/* Records of a connection with known plaintext were read. where: as for server_read(). */
 static __attribute__((noinline)) int tls_plaintext_has_read(struct sock *sk, __u64 where) {
         struct tls_plaintext *o;
         struct qos_unit_map *u;

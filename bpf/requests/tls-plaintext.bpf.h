@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* TLS connections of which the plaintext is observed (probe "tls"): state shared by openssl.bpf.c, which
- * sees data passed to and returned by the library, and tls-conn.bpf.h, which sees when it is received and
- * sent.
+/* Plaintext of TLS connections (probe "tls"): state shared by openssl.bpf.c, which sees data passed to and
+ * returned by the library, and tls-conn.bpf.h, which sees when it is received and sent.
  *
- * The programs in the library can neither reach sockets nor take their locks. They parse, and keep requests
+ * The programs in the library can neither reach sockets nor take their locks. They parse, and store requests
  * and responses; metrics are recorded when the records are sent, as for any parsed connection
  * (transmit_record()).
  *
- * The socket of a library object is identified by bytes copied from it while a task is in a library call.
- * Applications that read and pass the bytes themselves have connections without entry, which are counted by
- * their records (tls-record.h). */
+ * The socket of a library object is identified by data that is copied from it while a task is in a library
+ * call. Applications that read from the socket themselves and pass the data to the library have connections
+ * without an element here, which are counted by their records (tls-record.h). */
 
 #include "maps.h"
 #include "http2.h"
@@ -24,41 +23,41 @@ struct tls_plaintext_key {
 };
 
 struct tls_plaintext {
-        struct pipeline pipeline;       /* no protocol: unknown, counted by records so far; HTTP/2: see
+        struct pipeline pipeline;       /* PROTOCOL_PLAIN: unknown so far, counted by records; HTTP/2: see
                                          * plaintext_h2 */
-        struct tls_plaintext_key key; /* the element may be reassigned while a program holds it */
+        struct tls_plaintext_key key;   /* own key: the element may be reassigned while a program uses it */
         __u64 sock;             /* address of the struct sock */
-        __u64 came_first_at;    /* arrival of the first and last record read */
+        __u64 came_first_at;    /* arrival of the first and the last record read */
         __u64 came_last_at;
-        __u64 missed_at;        /* something was sent while another program had the lock; 0: nothing */
+        __u64 missed_at;        /* time at which data was sent while another program had the lock; 0: none */
         __u32 generation;       /* of the unit */
-        __u32 target;            /* as that of the socket */
+        __u32 target;           /* of the socket */
         __u32 busy;             /* lock: CPU + 1 of the program that holds it; 0: free */
         __u32 position;         /* bytes of requests parsed, modulo 2^32 */
         __u32 read_end;         /* sequence number up to which came_first_at and came_last_at are known */
-        __u32 ahead;            /* bytes of responses parsed that the library refused, and will be passed
-                                 * again */
-        __u32 pending;          /* responses begun and not sent */
-        __u32 pending_position; /* sequence number beyond which they are sent */
-        __u32 streams;          /* as in struct parsed_chunk, of these */
+        __u32 ahead;            /* bytes of responses that were parsed, but refused by the library, and will
+                                 * be passed again */
+        __u32 pending;          /* responses begun, but not sent */
+        __u32 pending_position; /* sequence number after which they are sent */
+        __u32 streams;          /* counters of these as in struct parsed_chunk */
         __u32 status4xx;
         __u32 failed;
-        __u8 lost;              /* the parser is lost, or data was missed */
-        __u8 begins;            /* the next data read may begin a request */
-        __u8 unread;            /* records were read, and not returned by the library yet */
-        __u8 growing;           /* data sent is the rest of a response */
-        __u8 astray;            /* a response could not be parsed */
-        __u8 tunnel;            /* no requests behind the pending responses */
+        __u8 lost;              /* 1: the parser is lost, or data was missed */
+        __u8 begins;            /* 1: the next data read may begin a request */
+        __u8 unread;            /* 1: records were read, but not returned by the library yet */
+        __u8 growing;           /* 1: data sent is the rest of a response */
+        __u8 astray;            /* 1: a response could not be parsed */
+        __u8 tunnel;            /* 1: no requests follow the pending responses */
         __u8 tries;             /* failed attempts to detect the protocol */
-        __u8 strays;            /* times that data was sent without a write seen */
-        __u8 late;              /* earlier data was not seen */
-        __u8 requested;         /* a request of the socket is in flight */
-        __u8 delivered;         /* the library has returned data from the client */
-        __u8 untimed;           /* it has returned data before the read was seen: came_first_at and
-                                 * came_last_at are those of earlier data */
+        __u8 strays;            /* number of times that data was sent without a write to the library */
+        __u8 late;              /* 1: earlier data was not seen */
+        __u8 requested;         /* 1: a request of the socket is in flight */
+        __u8 delivered;         /* 1: the library has returned data from the client */
+        __u8 untimed;           /* 1: the library has returned data before the read was seen: came_first_at
+                                 * and came_last_at are those of earlier data */
 };
 
-/* Concurrent connections, 1 KiB each while open. */
+/* Size: concurrent connections, 1 KiB each while open. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -67,21 +66,21 @@ struct {
         __type(value, struct tls_plaintext);
 } plaintext SEC(".maps") __weak;
 
-/* Connections with HTTP/2. Requests and responses are known in the library only: they are recorded from
- * there, with responses ending when passed to the library. */
+/* HTTP/2 connections. Requests and responses are only known in the library: they are recorded there, and a
+ * response ends when it is passed to the library. */
 struct tls_plaintext_h2 {
         struct h2_conn h2;
         struct h2_more more;
         struct qos_owner owner; /* unit with the gauge */
-        __u32 target;            /* target */
+        __u32 target;           /* of the socket */
         __s32 counted;          /* contribution to the gauge */
-        __u32 known;            /* streams in counted */
-        __u32 gone;             /* 1: connection ended, nothing is in flight, even if a program is still
-                                 * running */
+        __u32 known;            /* streams included in counted */
+        __u32 gone;             /* 1: the connection has ended, and nothing is in flight, even if a program
+                                 * is still running */
 };
 
-/* Concurrent connections, 15 KiB each while open (16 as allocated): 64 MiB for the whole machine. Those
- * beyond are counted by their records, and in the drops. */
+/* Size: concurrent connections, 15 KiB each while open (16 as allocated), hence at most 64 MiB for the whole
+ * machine. Further ones are counted by their records, and in the drops. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -90,7 +89,7 @@ struct {
         __type(value, struct tls_plaintext_h2);
 } plaintext_h2 SEC(".maps") __weak;
 
-/* Records it for the current owner of the connection. */
+/* Changes the gauge of requests in flight for the current owner of the connection. */
 static __attribute__((noinline)) int tls_plaintext_h2_record(struct tls_plaintext_h2 *m, __s32 in_flight) {
         struct exchange_effect effect = { .in_flight = in_flight };
         struct qos_owner owner;
@@ -109,8 +108,8 @@ static __attribute__((noinline)) int tls_plaintext_h2_record(struct tls_plaintex
         return 0;
 }
 
-/* Adds to the requests in flight. Does not wait for a concurrent end of the connection: what is added after
- * it is undone at once. */
+/* Adds to the requests in flight, without waiting for a concurrent end of the connection: what is added
+ * after that is undone at once. */
 static __attribute__((noinline)) int tls_plaintext_h2_count(struct tls_plaintext_h2 *m, __s32 more) {
         if (!m || more == 0)
                 return 0;
@@ -140,18 +139,18 @@ static __attribute__((noinline)) __u32 tls_plaintext_h2_drop(const struct tls_pl
 /* The library call that a task is in. */
 struct library_call {
         struct tls_plaintext_key key;
-        __u64 stack;            /* stack pointer at its beginning */
+        __u64 stack;            /* stack pointer at its entry */
         __u64 buffer;
-        __u64 count;            /* pointer to the returned count; 0: it is the return value */
-        __u32 size;             /* of the buffer, or bytes to write */
+        __u64 count;            /* pointer to the returned count; 0: the return value is the count */
+        __u32 size;             /* of the buffer, or number of bytes to write */
         __u32 kind;             /* enum qos_openssl_call */
-        __u32 inner;            /* nested calls */
+        __u32 inner;            /* depth of nested calls */
         __u32 _padding;
 };
 
 BPF_STORAGE_MAP(openssl_calls, TASK, struct library_call) __weak;
 
-/* What this unit is watched with besides requests; NULL: its plaintext is not to be looked at. */
+/* Probe configuration of a unit with the probe "tls"; NULL: its plaintext is not observed. */
 static __always_inline struct qos_probe_config* watch_get(const struct qos_owner *owner) {
         struct qos_probe_config *w = bpf_map_lookup_elem(&probe_configs, &owner->slot);
 
@@ -163,8 +162,8 @@ static __always_inline bool tls_plaintext_key_equal(const struct tls_plaintext_k
         return a->ssl == b->ssl && a->tgid == b->tgid;
 }
 
-/* Iterations of waiting for another CPU: some 5 us, in which a request is parsed or recorded. Never waits
- * for the own CPU, where a packet has interrupted the holder. */
+/* Iterations of the wait for another CPU: about 5 us, enough to parse or record a request. A program never
+ * waits for its own CPU, where a packet has interrupted the holder. */
 #define TLS_PLAINTEXT_ROUNDS 128
 
 BPF_SUBPROG int tls_plaintext_lock(struct tls_plaintext *o) {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-/* The probe "requests": the sockets of UDP. Their packets are seen in tcp.bpf.c, by the hooks that are there
- * already. */
+/* The probe "requests": UDP sockets. Their packets are handled in tcp.bpf.c, whose programs see them
+ * anyway. */
 
 #include "owner-hierarchy.h"
 #include "udp.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* A socket that is bound before it sends anything: the peer that sends first is the client. One that is
- * not bound is a client's. */
+/* A socket is bound before it sends anything: the peer that sends first is the client. Unbound sockets are
+ * those of clients. */
 static __always_inline int udp_bound(struct bpf_sock *sk) {
         struct qos_owner owner;
         struct udp_socket *c;
@@ -34,7 +34,7 @@ int requests_bind6(struct bpf_sock *sk) {
         return udp_bound(sk);
 }
 
-/* The sockets that tasks of observed units have open already: runs at attach, when a unit has started, and
+/* Finds the sockets that tasks of observed units have open. Runs at attach, when a unit has started, and
  * when one of nested units is detached. */
 SEC("iter/task_file")
 int units_find_udp(struct bpf_iter__task_file *ctx) {
@@ -64,7 +64,7 @@ int units_find_udp(struct bpf_iter__task_file *ctx) {
                 if (unit_get(&known)) {
                         if (!owner_is_superseded(&known, &owner))
                                 return 0;
-                        /* With its outstanding requests. The next response looks its endpoint up */
+                        /* Moves its outstanding requests along. The next response looks up its endpoint */
                         c->responses = 0;
                         c->target = 0;
                         c->previous = known;
@@ -72,7 +72,7 @@ int units_find_udp(struct bpf_iter__task_file *ctx) {
                         return 0;
                 }
         }
-        /* The kernel has chosen the port: most likely when the first datagram left, as for a client */
+        /* If the kernel has chosen the port, most likely when the first datagram was sent, it is a client */
         if (!(BPF_CORE_READ_BITFIELD_PROBED(sk, sk_userlocks) & SOCK_BINDPORT_LOCK))
                 return 0;
 
@@ -104,8 +104,8 @@ static __always_inline int udp_retarget(struct sock *sk) {
         return 0;
 }
 
-/* As requests_retarget, of the sockets that have an endpoint. Open requests stay in their endpoint until
- * the response. */
+/* Like requests_retarget, for sockets with an endpoint. Open requests stay in their endpoint until the
+ * response. */
 SEC("iter/bpf_sk_storage_map")
 int requests_retarget_udp(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
@@ -117,7 +117,7 @@ int requests_retarget_udp(struct bpf_iter__bpf_sk_storage_map *ctx) {
         return 0;
 }
 
-/* The same by the files of all tasks, as units_walk_tcp. */
+/* The same, visiting the files of all tasks, like units_walk_tcp. */
 SEC("iter/task_file")
 int units_walk_udp(struct bpf_iter__task_file *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
@@ -151,7 +151,7 @@ static long udp_open_step(struct bpf_map *map, const struct udp_peer *peer, stru
         return 0;
 }
 
-/* What is in flight. */
+/* Counts the requests in flight. */
 SEC("syscall")
 int requests_udp_open(struct qos_iter_session *ctx) {
         struct qos_iter_session session = { .id = ctx->id };
@@ -160,7 +160,7 @@ int requests_udp_open(struct qos_iter_session *ctx) {
         return 0;
 }
 
-/* Requests of units without a response, where no other request follows at which udp_sweep() runs. */
+/* Times out requests sent by units, in case no other one follows that calls udp_sweep(). */
 SEC("syscall")
 int requests_udp_expire(void *ctx) {
         __u64 now = bpf_ktime_get_ns();

@@ -1,59 +1,58 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Exchanges on UDP, shared by udp.bpf.c and the programs that see packets (in tcp.bpf.c).
+/* Requests on UDP, shared by udp.bpf.c and the programs that see packets (in tcp.bpf.c).
  *
  * A socket has many peers, and responses come in any order: requests are identified by the address of the
- * peer and, for DNS, by their ID. A datagram to a peer with a request is its response. One to another peer
- * is a request of the unit, and what comes back is no request.
+ * peer and, for DNS, by their ID. A datagram to a peer with an outstanding request is a response. A datagram
+ * to another peer is a request of the unit, and those that come back are not requests.
  *
- * Reading is not observable: there is no hook without a cost for TCP. So a request is counted with its
- * response, and queue and service time are not separated. */
+ * Reads are not observable: no hook is free of cost for TCP. A request is therefore counted with its
+ * response, and queue and service time are not distinguished. */
 
 #include "maps.h"
 #include "datagram.h"
 
-/* Timeout of a request. Clients of resolvers retry after 5 s, or give up; later responses have no
- * receiver. */
+/* Timeout of a request. Resolver clients retry after 5 s, or stop; later responses have no receiver. */
 #define UDP_WAIT_NSEC (10 * 1000000000ULL)
 
-/* Requests and peers remembered, of all units: as many as a busy resolver has. LRU; 136 bytes each. */
+/* Number of requests and peers stored, of all units: as many as a busy resolver has. LRU; 136 bytes each. */
 #define UDP_PEERS 4096
 
 /* Number of peers without response after which a socket is considered a sink, such as a log or metrics
- * collector, which would evict the peers of others. */
+ * collector, which would otherwise evict the peers of others. */
 #define UDP_SINK (UDP_PEERS / 4)
 
 enum udp_kind {
         UDP_SERVER = 1,
-        UDP_OTHER,              /* speaks QUIC */
-        UDP_CLIENT,             /* not bound, has sent DNS queries */
+        UDP_OTHER,              /* QUIC */
+        UDP_CLIENT,             /* unbound, has sent DNS queries */
 };
 
-/* DNS queries of all units without response, kept for UDP_WAIT_NSEC. 192 bytes each; more are in the drops
- * of the unit. */
+/* DNS queries of all units without response, kept for UDP_WAIT_NSEC. 192 bytes each; further ones are
+ * counted in the drops of the unit. */
 #define UDP_PENDING 8192
 
 /* Number of peers to which a socket may send the same query at a time: musl queries all servers that
  * resolv.conf may list. */
 #define UDP_PENDING_PEERS 3
 
-/* Interval of scans for timeouts: some 100 us for all queries. */
+/* Interval of scans for timeouts, each about 100 us for all queries. */
 #define UDP_SWEEP_NSEC 1000000000ULL
 
-/* A socket bound to a port, or of a client. */
+/* A socket that is bound to a port, or of a client. */
 struct udp_socket {
         struct qos_owner owner;
-        struct qos_owner previous; /* owner before it got another one of nested units: of older requests */
+        struct qos_owner previous; /* previous one of nested units, the owner of older requests */
         __u64 cookie;
         __u64 learned_at;
-        __u32 unseen;           /* datagrams in its queue when it was found */
-        __u32 unanswered;       /* peers noted since the last response */
+        __u32 unseen;           /* number of datagrams in its queue when it was found */
+        __u32 unanswered;       /* peers added since the last response */
         __u16 kind;             /* enum udp_kind */
         __u8 found;             /* 1: older than the attach: may respond to unseen requests */
         __u8 responses;         /* 1: has sent a response, so requests are in flight */
-        __u8 queries_dns;       /* 1: has sent DNS queries and got a response */
-        __u8 target;             /* TARGET_ENTRY, TARGET_ONLY */
+        __u8 queries_dns;       /* 1: has sent DNS queries */
+        __u8 target;            /* TARGET_ENTRY, TARGET_ONLY */
         __u8 _padding[2];
 };
 
@@ -69,19 +68,19 @@ struct udp_peer {
 
 struct udp_exchange {
         struct qos_owner owner;
-        __u64 first_at;         /* arrival of the oldest outstanding request; without one, of the last one
+        __u64 first_at;         /* arrival of the oldest outstanding request, or else of the last one
                                  * responded to */
-        __u64 last_at;          /* arrival of the newest one */
+        __u64 last_at;          /* arrival of the newest request */
         __u64 out_at;           /* last datagram of a response sent */
         __u64 requested_at;     /* last request of the unit to this peer */
         __u32 open;             /* outstanding requests */
-        __u32 bytes;            /* bytes of these */
+        __u32 bytes;            /* bytes of these requests */
         __u32 seen;             /* 1: counted as in flight */
         __u32 target;            /* of the socket */
 };
 
-/* Without the peer's address: with NAT (containers), a response comes from another address than the query
- * was sent to, unless the socket is connected. */
+/* Does not include the peer's address: with NAT (containers) a response comes from another address than the
+ * query was sent to, unless the socket is connected. */
 struct udp_pending_key {
         __u64 cookie;           /* of the socket */
         __u64 id;
@@ -91,7 +90,7 @@ struct udp_query {
         __u64 at;               /* time sent; 0: none */
         struct qos_owner owner;
         __u32 who;              /* hash of the peer's address */
-        __u32 target;            /* target of the peer, as in struct conn */
+        __u32 target;           /* of the peer, as in struct conn */
 };
 
 struct udp_pending {
@@ -119,7 +118,7 @@ struct {
 
 struct udp_sweep {
         __u64 at;               /* time of the last scan */
-        /* initial value, too large for the stack */
+        /* Initial value of struct udp_pending, too large for the stack */
         __u64 fresh[sizeof(struct udp_pending) / sizeof(__u64)];
 };
 
@@ -139,7 +138,7 @@ static __always_inline void udp_adopt(struct udp_socket *c, const struct qos_own
         c->found = found;
         c->responses = 0;
         if (!owner_equal(&c->owner, owner))
-                c->queries_dns = 0; /* otherwise it has sent queries before it was found */
+                c->queries_dns = 0; /* the same owner: queries were sent before it was found */
         c->target = 0;
         c->owner = c->previous = *owner;
         c->kind = UDP_SERVER;
@@ -160,7 +159,8 @@ struct udp_datagram {
         __u32 length;           /* of the payload */
 };
 
-/* Global, so that callers do not multiply the paths through headers for the verifier. */
+/* Parses the headers of a datagram. Global, so that the verifier does not explore its paths for each
+ * caller. */
 __attribute__((noinline, weak)) int udp_parse(struct __sk_buff *skb, int incoming, __u64 cookie,
                                               struct udp_datagram *ret) {
         __u8 head[DATAGRAM_HEAD] = {};
@@ -216,7 +216,7 @@ __attribute__((noinline, weak)) int udp_parse(struct __sk_buff *skb, int incomin
         return true;
 }
 
-/* All that is remembered of this kind is by ID. */
+/* Completes the key: only DNS requests are identified by their ID. */
 static __always_inline void udp_key(struct udp_datagram *d, bool dns) {
         d->peer.dns = dns;
         if (!dns)
@@ -278,7 +278,7 @@ static __always_inline int udp_expire(struct udp_pending *x, const struct udp_pe
                 if (old != 0)
                         udp_give_up(&owner, target, now);
         }
-        /* Marked by this program only: nothing is added in between */
+        /* Only the run that has marked it deletes it, and nothing is added in between */
         if (dead)
                 bpf_map_delete_elem(&udp_pending, key);
         return 0;
@@ -404,7 +404,7 @@ __attribute__((noinline, weak)) int udp_send_query(struct __sk_buff *skb) {
         }
         {
                 bpf_spin_lock(&x->lock);
-                /* Retry: the response to the first one is not waited for any longer */
+                /* A retry replaces the first query */
                 for (int i = 0; i < UDP_PENDING_PEERS; i++)
                         if (!placed && !x->dead && x->to[i].at != 0 && x->to[i].who == q.who) {
                                 before = x->to[i].owner;
@@ -503,7 +503,7 @@ __attribute__((noinline, weak)) int udp_receive_response(struct __sk_buff *skb, 
         record_sum(u, record.target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, d->length);
         entry_record(u, &record);
 
-        /* No entry yet: it may have earned one for the next request */
+        /* The peer has no entry yet, and may earn one for its next request */
         if ((record.target & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS) {
                 row = entry_find(u, &a, QOS_ENTRY_PEER);
                 if (row == QOS_ENTRY_PEERS_OTHERS)
@@ -514,7 +514,7 @@ __attribute__((noinline, weak)) int udp_receive_response(struct __sk_buff *skb, 
 
 /* ---- server role -------------------------------------------------------------------------------------- */
 
-/* Payload of QUIC, as of unparsed connections. Returns 0. */
+/* Records payload of QUIC, as of unparsed connections. Returns 0. */
 static __attribute__((noinline)) int udp_unparsed(struct udp_socket *c, struct qos_unit_map *u, __u32 bytes,
                                                   __u64 now, bool departs) {
         if (!c || !u)
@@ -542,7 +542,7 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
         if (!u)
                 return 0;
         overhead_begin(overhead, &c->owner, u);
-        /* Multicast and broadcast are not requests to this unit in particular */
+        /* Multicasts and broadcasts are not requests to this unit in particular */
         if (skb->pkt_type == PACKET_BROADCAST || skb->pkt_type == PACKET_MULTICAST)
                 return 0;
         if (!udp_parse(skb, true, c->cookie, &d)) {
@@ -658,7 +658,7 @@ __attribute__((noinline, weak)) int udp_record_more(const struct udp_socket *c, 
         return 0;
 }
 
-/* The socket has sent a response. */
+/* Notes that the socket has sent a response. */
 static __always_inline void udp_mark_responded(struct bpf_sock *sk, struct udp_socket *c,
                                                struct qos_unit_map *u) {
         if (c->responses)
@@ -667,8 +667,8 @@ static __always_inline void udp_mark_responded(struct bpf_sock *sk, struct udp_s
         c->responses = 1;
 }
 
-/* Adds an unknown peer: a client with a response sent at out_at; or, if that is 0, a peer that the unit has
- * sent a request to. */
+/* Adds an unknown peer: a client to which a response was sent at out_at, or, if that is 0, a peer to which
+ * the unit has sent a request. */
 __attribute__((noinline, weak)) int udp_note(const struct udp_datagram *d, const struct udp_socket *c,
                                              struct qos_unit_map *u, __u64 first_at, __u64 out_at) {
         struct udp_exchange fresh = {};
@@ -685,7 +685,8 @@ __attribute__((noinline, weak)) int udp_note(const struct udp_datagram *d, const
         return 0;
 }
 
-/* Completes the outstanding requests of a peer. Returns their number; other CPUs may do so concurrently. */
+/* Completes an outstanding request of a peer. Returns their number before; other CPUs may do so
+ * concurrently. */
 static __always_inline __u32 udp_take(struct udp_exchange *x) {
         /* Bounds concurrent responses to a peer from one socket */
         for (int i = 0; i < 4; i++) {
@@ -699,7 +700,7 @@ static __always_inline __u32 udp_take(struct udp_exchange *x) {
         return 0;
 }
 
-/* Unbound sockets: most send nothing that is parsed. */
+/* Data is sent on an unbound socket; most of it is not parsed. */
 static __attribute__((noinline)) int udp_client_transmit(struct __sk_buff *skb, struct bpf_sock *sk,
                                                          struct udp_socket *c, struct overhead *overhead) {
         struct udp_datagram d = {};
@@ -791,7 +792,7 @@ static __attribute__((noinline)) int udp_server_transmit(struct __sk_buff *skb, 
         }
 
         if (c->unseen > 0 && d.kind != DATAGRAM_DNS_QUERY) {
-                /* It was in the queue before the socket was found */
+                /* The request was in the queue before the socket was found */
                 c->unseen--;
                 udp_mark_responded(sk, c, u);
                 udp_record(c, u, now, c->learned_at, d.length);
@@ -801,7 +802,7 @@ static __attribute__((noinline)) int udp_server_transmit(struct __sk_buff *skb, 
         }
 
         if (d.kind == DATAGRAM_DNS_RESPONSE)
-                return 0; /* multicast, or a repeated one */
+                return 0; /* multicast, or a duplicate */
         if (d.kind == DATAGRAM_DNS_QUERY) {
                 c->queries_dns = 1;
                 return 1;
@@ -812,7 +813,8 @@ static __attribute__((noinline)) int udp_server_transmit(struct __sk_buff *skb, 
         return 0;
 }
 
-/* True: a request of the unit, see udp_send_query(), which the caller calls, for the space on the stack. */
+/* A datagram is sent. Returns true if it is a DNS query of the unit: the caller then calls udp_send_query(),
+ * which is not done here for the space on the stack. */
 static __always_inline bool udp_depart(struct __sk_buff *skb, struct bpf_sock *sk,
                 struct overhead *overhead) {
         struct udp_socket *c = bpf_sk_storage_get(&udp_sockets, sk, 0, 0);

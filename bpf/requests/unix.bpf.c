@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-/* The probe "requests": exchanges on Unix sockets, stream and seqpacket, of units in both roles.
+/* The probe "requests": requests on Unix sockets, stream and seqpacket, of units in both roles.
  *
  *   arrival, departure   sk_data_ready             of the receiving socket, called by the sender after it
  *                                                  has queued the data and before the receiver is woken:
- *                                                  for a socket that was accepted the arrival of a request,
- *                                                  for its peer the departure of a response
+ *                                                  at an accepted socket the arrival of a request, at its
+ *                                                  peer the departure of a response
  *   connection           sk_data_ready             of the listener, before connect() returns
  *   read                 skb_copy_datagram_iovec   in tcp.bpf.c, which calls unix_content()
  *
- * A client sees the same events from the other end: what is queued at the accepted socket leaves, what is
- * queued at its own arrives.
+ * A client sees the same events from the other end: data queued at the accepted socket is sent, data queued
+ * at its own socket arrives.
  *
- * No event shows that such a socket is closed, but its storage goes with it: iterators count the requests in
- * flight for each reading. */
+ * No event shows that such a socket is closed, but its storage is freed with it: iterators count the
+ * requests in flight for each reading. */
 
 #define PREEMPTION_OBJECT unix_sockets
 #include "preemption.h"
@@ -22,15 +22,15 @@
 char LICENSE[] SEC("license") = "GPL";
 
 /* Owners of listeners, by the address of their name. An accepted socket is created by the client, in the
- * control group of the client; it shares the name object with its listener, which is freed with the last
- * of them. When the memory is reused for another name, the first connection to that corrects the element.
- * Limit of concurrent listeners of units; of evicted ones the first request on a connection has no
- * arrival. 80 KiB. */
+ * client's control group; it shares the name object with its listener, which is freed with the last of them.
+ * If the memory is reused for another name, the first connection to that one corrects the element. The size
+ * limits concurrent listeners of units: if one is evicted, the first request on a connection has no arrival
+ * time. 80 KiB. */
 struct unix_name {
         struct qos_owner owner;
         __u32 found;
         __u32 target;
-        __u32 responded;        /* 1: it has sent a response; only used if it shares its entry */
+        __u32 responded;        /* 1: a response was sent; only used if the listener shares its entry */
         __u32 _padding;
 };
 
@@ -41,7 +41,7 @@ struct {
         __type(value, struct unix_name);
 } unix_names SEC(".maps");
 
-/* Owner of a listener: by its mark, or by the task that has created it. */
+/* Owner of a listener: by its storage, or by the task that has created it. */
 static __always_inline bool listener_owner(struct sock *sk, struct unix_name *ret) {
         struct qos_owner owner;
         struct unix_conn *c;
@@ -72,7 +72,7 @@ static __always_inline void listener_note(struct sock *sk, struct unix_sock *us)
                 return;
         }
         if (known && owner_equal(&known->owner, &name.owner) && known->found == name.found)
-                return; /* an entry stays that of the endpoint */
+                return; /* the entry of an endpoint does not change */
         u = unit_get(&name.owner);
         if (!u)
                 return;
@@ -81,7 +81,7 @@ static __always_inline void listener_note(struct sock *sk, struct unix_sock *us)
                 element_lost(QOS_STATISTIC_LOST_UNIX_NAMES, &name.owner);
 }
 
-/* As target_has_responded(), for a listener that shares its entry. */
+/* Like target_has_responded(), for a listener that shares its entry. */
 static __attribute__((noinline)) int unix_has_responded(struct sock *sk, struct qos_unit_map *u,
                 __u32 target) {
         struct unix_name *name;
@@ -126,7 +126,7 @@ static __attribute__((noinline)) __u32 unix_newest_length(struct sock *sk) {
         return length;
 }
 
-/* Global, so that the verifier does not follow each path of the state machine through it. */
+/* Records an effect. Global, so that the verifier does not explore it for each path of the state machine. */
 __attribute__((noinline, weak)) int unix_record(struct qos_unit_map *u, const struct request_record *record,
                                                 const struct exchange_effect *effect) {
         if (!u || !record || !effect)
@@ -141,7 +141,7 @@ __attribute__((noinline, weak)) int unix_record(struct qos_unit_map *u, const st
         return 0;
 }
 
-/* A response was queued at the peer of this socket, at this time; 0: now. */
+/* A response was queued at the peer of this socket, at this time. at: 0: now. */
 static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_conn *c,
                                                  struct qos_unit_map *u, __u64 at) {
         struct exchange_effect effect = {};
@@ -156,16 +156,16 @@ static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_co
         late = at != 0 && at < now ? now - at : 0;
 
         bpf_spin_lock(&c->lock);
-        /* Recorded now, with its own times */
+        /* Recorded now, with times moved so that the durations are right */
         if (late > 0 && c->x.last_at != 0) {
                 c->x.first_at += late;
                 c->x.last_at += late;
         }
         c->x.read_at += late;
         if (c->x.n_marks > 0 && queued == 0 && late == 0)
-                /* Spliced out of the socket, at an unknown time: at the latest now */
+                /* Spliced out of the socket at an unknown time, now at the latest */
                 exchange_read(&c->x, now, c->x.in_end, 0, &effect);
-        /* A later run for this response (at) does not belong to the next request */
+        /* If at is given, the later run for this response does not belong to the next request */
         c->heard_out = at != 0 ||
                        (c->x.n_marks > 0 &&
                         (c->heard_out || (c->kept_at >= c->x.read_at && c->x.mark_at[0] >= c->kept_at)));
@@ -192,7 +192,7 @@ static __always_inline bool unix_is_unrecorded(const struct unix_conn *c) {
         return c->x.state == EXCHANGE_PENDING && c->kept_at != 0 && c->kept_at >= c->x.read_at;
 }
 
-/* The response was recorded: clears its mark at the socket of the client. */
+/* The response was recorded: clears the copy of its request at the client's socket. */
 static __attribute__((noinline)) int unix_forget(struct sock *client, struct unix_conn *c) {
         struct unix_unrecorded *kept;
 
@@ -210,7 +210,7 @@ static __attribute__((noinline)) int unix_forget(struct sock *client, struct uni
         return 0;
 }
 
-/* A response was queued at a socket that has been closed since, after the client had read: it is the
+/* A response was queued by a socket that has been closed since, and the client has read data: it is the
  * response to the request in flight. */
 static __attribute__((noinline)) int unix_depart_late(struct sock *client) {
         struct unix_unrecorded *kept;
@@ -241,7 +241,7 @@ static __attribute__((noinline)) int unix_depart_late(struct sock *client) {
         return 0;
 }
 
-/* A datagram was queued, perhaps a response: the sender is the server. */
+/* A datagram was queued, possibly a response: then its sender is the server. */
 static __attribute__((noinline)) int unix_send_datagram(struct sock *sk, struct overhead *overhead) {
         struct qos_owner owner;
         struct unix_conn *c;
@@ -262,7 +262,7 @@ static __attribute__((noinline)) int unix_send_datagram(struct sock *sk, struct 
         now = bpf_ktime_get_ns();
         bpf_spin_lock(&c->lock);
         if (c->x.state == EXCHANGE_PENDING && now - c->x.read_at >= UNIX_WAIT_NSEC)
-                c->x.state = EXCHANGE_IDLE; /* its response is not expected any more */
+                c->x.state = EXCHANGE_IDLE; /* timed out */
         bytes = c->x.in_end - c->x.read_end;
         c->x.read_end = c->x.in_end;
         c->found = 1;
@@ -273,10 +273,10 @@ static __attribute__((noinline)) int unix_send_datagram(struct sock *sk, struct 
         return 0;
 }
 
-/* ---- the client role ---------------------------------------------------------------------------------- */
+/* ---- client role -------------------------------------------------------------------------------------- */
 
-/* The current task has queued data at an accepted socket. asker: the other end; us: this socket, which
- * has the name of the listener. */
+/* The current task has queued data at an accepted socket. asker: socket of the client; us: accepted socket,
+ * which has the name of the listener. */
 static __attribute__((noinline)) int unix_client_send(struct sock *asker, struct sock *sk,
                                                       struct unix_sock *us, struct overhead *overhead) {
         struct exchange_effect effect = {};
@@ -317,7 +317,7 @@ static __attribute__((noinline)) int unix_client_send(struct sock *asker, struct
         c->heard_out = c->x.state == EXCHANGE_PENDING && c->heard_out < 0xffff ? c->heard_out + 1 : 1;
         exchange_note_part(&c->x, record.now, c->x.read_at, length, queued <= 1);
         if (c->x.state == EXCHANGE_PENDING && queued <= 1)
-                exchange_request_again(&c->x, record.now, &effect); /* earlier data has been read */
+                exchange_request_again(&c->x, record.now, &effect); /* earlier data was read */
         else if (c->x.state == EXCHANGE_PENDING || waiting == 0)
                 exchange_request(&c->x, record.now, &effect);
         else if ((c->found || first) && queued == 0) {
@@ -327,7 +327,7 @@ static __attribute__((noinline)) int unix_client_send(struct sock *asker, struct
                 effect.begun = ~c->x.flags / EXCHANGE_UNPARSED & 1;
                 effect.overlap = effect.begun ^ 1;
         } else
-                exchange_overlap(&c->x, 1, &effect); /* it has an unread response */
+                exchange_overlap(&c->x, 1, &effect); /* there is an unread response */
         c->found = 0;
         record.first_at = c->x.first_at;
         bpf_spin_unlock(&c->lock);
@@ -345,7 +345,7 @@ static __attribute__((noinline)) int unix_client_send(struct sock *asker, struct
         return 0;
 }
 
-/* Number of buffers of a socket, if the first one is unread as a whole. */
+/* Number of buffers in the queue of a socket, 0 if the first one is partly read. */
 static __attribute__((noinline)) __u32 unix_untouched(struct unix_sock *us) {
         struct sock *sk = (struct sock*) us;
         struct sk_buff *skb = NULL;
@@ -361,8 +361,8 @@ static __attribute__((noinline)) __u32 unix_untouched(struct unix_sock *us) {
         return queued;
 }
 
-/* A response was queued at the socket of a unit in the client role; late: it was also read, and is not
- * recorded yet. server: the other end; NULL: the unit has closed its socket since. */
+/* A response was queued at the socket of a unit in the client role. late: it was also read, but not recorded
+ * yet. server: accepted socket; NULL: the server has closed it since. */
 static __attribute__((noinline)) int unix_client_receive(struct unix_conn *c, struct unix_sock *server,
                                                          bool late, struct overhead *overhead) {
         struct exchange_effect effect = {};
@@ -413,13 +413,14 @@ static __attribute__((noinline)) int unix_client_receive(struct unix_conn *c, st
                 entry_record(u, &record);
         else
                 entry_record_more(u, &record);
-        /* The peer has no entry, or no longer: it may get one */
+        /* If the peer has no entry, or lost it, it may get one */
         if (server && effect.begun && (record.target & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS)
                 c->target = unix_find_peer(server, u, record.first_at, record.now);
         return 0;
 }
 
-/* Data for an accepted socket: a request, if a unit owns it. peer: NULL where that is closed. */
+/* Data was queued at an accepted socket: a request, if a unit owns the socket. peer: NULL if it is
+ * closed. */
 static __always_inline int unix_queue_at_server(struct sock *sk, struct unix_sock *us,
                                                 struct sock *peer, struct overhead *overhead) {
         struct unix_conn *c;
@@ -449,7 +450,7 @@ static __always_inline int unix_queue_at_server(struct sock *sk, struct unix_soc
                 c = unix_learn(sk, &name->owner, name->target, UNIX_SERVER, name->found);
                 if (!c)
                         return 0;
-                /* A greeting, queued before all requests */
+                /* A greeting was queued before all requests */
                 if (peer)
                         c->noted = peer->sk_receive_queue.qlen;
         }
@@ -457,8 +458,8 @@ static __always_inline int unix_queue_at_server(struct sock *sk, struct unix_soc
                 return 0;
         overhead_begin(overhead, &c->owner, u);
 
-        /* The client has read the response and sends again: the run for the queueing of the response was
-         * skipped, or is late */
+        /* The client has read the response and sends again: the run for the response was skipped, or is
+         * late */
         if (peer && unix_is_unrecorded(c)) {
                 unix_depart(sk, c, u, c->kept_at);
                 unix_forget(peer, c);
@@ -469,11 +470,11 @@ static __always_inline int unix_queue_at_server(struct sock *sk, struct unix_soc
         bpf_spin_lock(&c->lock);
         before = c->x.tail_at;
         /* No request is in flight, and all earlier data was read: this data is unread, and the kernel has
-         * skipped the run for data that was read */
+         * skipped a run for data that was read */
         if (c->heard > 0 && queued > 0 && c->x.state != EXCHANGE_PENDING && c->x.n_marks == 0)
                 c->heard = 0;
         if (c->heard > 0)
-                c->heard--; /* it was read, or is being read, by a task that did not sleep */
+                c->heard--; /* the data was read, or is being read, by a task that did not sleep */
         else if (queued > 0)
                 unix_arrive(&c->x, now);
         if (c->x.n_marks <= 1)
@@ -504,15 +505,15 @@ static __always_inline int unix_queue(struct sock *sk, struct overhead *overhead
 
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
         if (!peer) {
-                /* The peer was closed between the response and this run. A client that had not read the
-                 * response by then has none */
+                /* The server has closed its socket between the response and this run. If the client had not
+                 * read the response by then, it has none */
                 if (c && c->kind == UNIX_CLIENT && c->heard == UNIX_HEARD_READ)
                         unix_client_receive(c, NULL, false, overhead);
                 return unix_depart_late(sk);
         }
         if (c && c->kind == UNIX_CLIENT) {
-                /* The run for the earlier response, which is recorded, was skipped: this is the next one,
-                 * which is unread */
+                /* The run for the earlier response, which is recorded, was skipped: this run is for the next
+                 * one, which is unread */
                 if (c->heard == UNIX_HEARD_RECORDED && c->x.state == EXCHANGE_PENDING &&
                     sk->sk_receive_queue.qlen > 0)
                         c->heard = UNIX_HEARD_SEEN;
@@ -540,7 +541,7 @@ int BPF_PROG(requests_unix, struct sock *sk) {
         struct overhead overhead = {};
         int r;
 
-        /* The tracepoint is passed for each segment of TCP, too */
+        /* The tracepoint also fires for each TCP segment */
         if (sk->__sk_common.skc_family != AF_UNIX)
                 return 0;
         preemption_disable();
@@ -550,9 +551,9 @@ int BPF_PROG(requests_unix, struct sock *sk) {
         return r;
 }
 
-/* ---- a connection ends -------------------------------------------------------------------------------- */
+/* ---- end of connections ------------------------------------------------------------------------------- */
 
-/* Whether the unread data of the socket is the farewell of a client. */
+/* Whether the unread data of the socket is a farewell of the client. */
 static __attribute__((noinline)) int unix_has_farewell(struct sock *sk) {
         struct sk_buff *skb = NULL;
         __u32 length = 0;
@@ -567,7 +568,7 @@ static __attribute__((noinline)) int unix_has_farewell(struct sock *sk) {
         return exchange_is_farewell(unix_look(length, data), length);
 }
 
-/* A connection of a unit in the server role ends. sk: its socket; client: the other end, if that closes
+/* A connection of a unit in the server role ends. sk: its socket; client: socket of the client, if it closes
  * the connection. */
 static __attribute__((noinline)) int unix_server_end(struct sock *sk, struct unix_conn *c,
                                                      struct sock *client) {
@@ -587,7 +588,7 @@ static __attribute__((noinline)) int unix_server_end(struct sock *sk, struct uni
                 kept = bpf_sk_storage_get(&unix_unrecorded, client, 0, 0);
         farewell = client && unix_has_farewell(sk);
         now = bpf_ktime_get_ns();
-        /* It has read the response: a later run for it has no effect in unix_depart_late() */
+        /* The client has read the response. A later run for it has no effect in unix_depart_late() */
         if (kept && unix_is_unrecorded(c) && __sync_lock_test_and_set(&kept->owner.generation, 0) != 0)
                 unix_depart(sk, c, u, c->kept_at);
 
@@ -600,7 +601,7 @@ static __attribute__((noinline)) int unix_server_end(struct sock *sk, struct uni
         if (!effect.unanswered)
                 return 0;
         target = target_resolve(u, c->target);
-        /* Some only listen, see requests_unix_open() */
+        /* Some peers never respond, see unix_count_open() */
         if ((client || ignored) && !unix_has_responded(sk, u, target))
                 return 0;
         window_advance(u, now);
@@ -608,8 +609,8 @@ static __attribute__((noinline)) int unix_server_end(struct sock *sk, struct uni
         return 0;
 }
 
-/* A connection of a unit in the client role ends. server: the socket of the other end; cell: counter of
- * the side that closes the connection. */
+/* A connection of a unit in the client role ends. server: socket of the server; cell: counter for the side
+ * that closes the connection. */
 static __attribute__((noinline)) int unix_client_end(struct unix_conn *c, struct sock *server, __u32 cell) {
         struct exchange_effect effect = {};
         struct qos_unit_map *u;
@@ -625,7 +626,7 @@ static __attribute__((noinline)) int unix_client_end(struct unix_conn *c, struct
 
         bpf_spin_lock(&c->lock);
         if (c->x.state == EXCHANGE_PENDING && c->heard == UNIX_HEARD_READ) {
-                /* Its response was read, and is recorded by a later run */
+                /* Its response was read, and will be recorded by a later run */
                 bpf_spin_unlock(&c->lock);
                 return 0;
         }
@@ -672,7 +673,7 @@ static __always_inline int unix_close(struct sock *sk) {
         return 0;
 }
 
-/* Before the kernel has changed the socket. */
+/* Runs before the kernel has changed the socket. */
 SEC("fentry/unix_release_sock")
 int BPF_PROG(requests_unix_close, struct sock *sk) {
         int r;
@@ -683,7 +684,7 @@ int BPF_PROG(requests_unix_close, struct sock *sk) {
         return r;
 }
 
-/* A connection gets another one of nested units, with its request in flight. */
+/* Moves a connection, with its request in flight, to another one of nested units. */
 static __always_inline void unix_move(struct unix_sock *us, struct unix_conn *c, struct qos_unit_map *u,
                                       const struct qos_owner *to) {
         struct qos_owner owner = *to;
@@ -703,8 +704,8 @@ static __always_inline void unix_move(struct unix_sock *us, struct unix_conn *c,
         bpf_spin_unlock(&c->lock);
 }
 
-/* Sockets that tasks of attached units have open: runs at attach, when a unit has started, and when one of
- * nested units is detached. */
+/* Finds the sockets that tasks of attached units have open. Runs at attach, when a unit has started, and
+ * when one of nested units is detached. */
 SEC("iter/task_file")
 int units_find_unix(struct bpf_iter__task_file *ctx) {
         struct task_struct *task = ctx->task;
@@ -759,7 +760,7 @@ int units_find_unix(struct bpf_iter__task_file *ctx) {
         if (!c)
                 return 0;
 
-        /* Unread data has arrived at the latest now; data read before is not counted */
+        /* Unread data has arrived now at the latest; data read before is not counted */
         now = bpf_ktime_get_ns();
         if (sk->sk_receive_queue.qlen > 0) {
                 bpf_spin_lock(&c->lock);
@@ -785,7 +786,7 @@ static __attribute__((noinline)) int unix_count_open(struct sock *sk, __u64 sess
         c->visited = session;
         at = *(volatile __u64*) &c->x.open_at;
         if (at == 0 || sk->sk_shutdown == SHUTDOWN_MASK)
-                return 0; /* no receiver for a response */
+                return 0; /* a response has no receiver */
         if (c->kind == UNIX_ASKER && (!c->found || bpf_ktime_get_ns() - at >= UNIX_WAIT_NSEC))
                 return 0;
         u = unit_get(&c->owner);
@@ -793,7 +794,7 @@ static __attribute__((noinline)) int unix_count_open(struct sock *sk, __u64 sess
                 return 0;
 
         target = target_resolve(u, c->target);
-        /* Some only listen: a unit that has never responded has nothing in flight */
+        /* Some peers never respond: then nothing is in flight */
         if ((c->kind == UNIX_CLIENT || exchange_is_ignored(&c->x, bpf_ktime_get_ns())) &&
             !unix_has_responded(sk, u, target))
                 return 0;
@@ -803,7 +804,7 @@ static __attribute__((noinline)) int unix_count_open(struct sock *sk, __u64 sess
         return 0;
 }
 
-/* Requests in flight; closed sockets are not in the map. */
+/* Counts the requests in flight; closed sockets are not in the map. */
 SEC("iter/bpf_sk_storage_map")
 int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
@@ -815,8 +816,8 @@ int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
         return 0;
 }
 
-/* The same by the files of all tasks, as units_walk_tcp. A connection in the accept queue is found as the
- * peer of the socket of the client, which stays connected while that has its file. */
+/* The same, visiting the files of all tasks, like units_walk_tcp. A connection in the accept queue is found
+ * as the peer of the client's socket, to which it stays connected while that is open. */
 SEC("iter/task_file")
 int units_walk_unix(struct bpf_iter__task_file *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };

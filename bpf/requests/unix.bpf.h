@@ -1,72 +1,73 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #pragma once
 
-/* Connections on Unix sockets, stream and seqpacket: what unix.bpf.c and the program that sees data on its
- * way to the applications (in tcp.bpf.c) share.
+/* Connections on Unix sockets, stream and seqpacket: shared by unix.bpf.c and the program that sees data
+ * being copied to applications (in tcp.bpf.c).
  *
- * The state machine is that of TCP (exchange.h). There are no sequence numbers here, and no need for them:
- * nothing is lost or retransmitted, and the kernel's own queue shows what is unread. Positions are those of
- * the buffers in which the kernel queues data, UNIX_STEP for each; a partial read of one moves on by 1, or
- * to where only a rest is left (EXCHANGE_REST_MAX). */
+ * The state machine is that of TCP (exchange.h). There are no sequence numbers, nor are they needed: nothing
+ * is lost or retransmitted, and the kernel's own queue shows what is unread. Positions count the buffers in
+ * which the kernel queues data, UNIX_STEP each; a partial read advances the position by 1, or to the rest of
+ * the buffer if that is small (EXCHANGE_REST_MAX). */
 
 #include "owner-hierarchy.h"
 #include "thread.h"
 
-/* Buffers hold less than 2^16 bytes unless they are spliced, and nobody reads so many bytes one by one. */
+/* Buffers have less than 2^16 bytes unless they are spliced, and no application reads as many bytes one by
+ * one. */
 #define UNIX_STEP (1U << 16)
 
-/* How long a request in a datagram is in flight without a response, as on UDP. */
+/* Timeout of a request in a datagram, as on UDP. */
 #define UNIX_WAIT_NSEC (10 * 1000000000ULL)
 
 enum unix_kind {
         UNIX_LISTENER = 1,
         UNIX_SERVER,            /* accepted from a listener */
         UNIX_OTHER,             /* of a unit that is not observed */
-        UNIX_BUS,               /* D-Bus: both sides send at any time */
+        UNIX_BUS,               /* D-Bus: both sides send messages at any time */
         UNIX_CLIENT_BUS,        /* the other end of UNIX_BUS */
-        UNIX_ASKER,             /* the client's: datagrams, see unix_receive_datagram() */
-        UNIX_CLIENT,            /* it has opened the connection, and is a unit's */
+        UNIX_ASKER,             /* client of a datagram socket, see unix_receive_datagram() */
+        UNIX_CLIENT,            /* socket of a unit that has opened the connection */
 };
 
-/* A response is queued first and recorded then: a client that does not sleep may have read it, and sent
+/* A response is queued before it is recorded: a client that does not sleep may have read it, and sent
  * another request, before it is recorded. */
 enum unix_heard {
         UNIX_HEARD_SEEN,
-        UNIX_HEARD_READ,        /* of UNIX_CLIENT: it has read while its request was in flight */
-        UNIX_HEARD_RECORDED,      /* and sent the next request: recorded then, the run for the response is
-                                   * still to come */
+        UNIX_HEARD_READ,        /* the client has read while its request was in flight */
+        UNIX_HEARD_RECORDED,    /* then it has sent the next request: the response was recorded with that,
+                                 * and the run for the response is still to come */
 };
 
-/* Charged to the application's option memory, as struct conn. */
+/* Charged to the application's option memory, like struct conn. */
 struct unix_conn {
         struct bpf_spin_lock lock;
         struct qos_owner owner;
         __u16 kind;             /* enum unix_kind */
-        __u16 found;            /* 1: another process made the listener, and the first reader owns the
-                                 * connection; of UNIX_ASKER: it has had a response; of UNIX_CLIENT: data
-                                 * came without a request */
-        __u16 target;            /* TARGET_ENTRY; of UNIX_CLIENT: as struct conn has it */
+        __u16 found;            /* 1: another process has created the listener, and the first reader owns the
+                                 * connection; UNIX_ASKER: a response was received; UNIX_CLIENT: data was
+                                 * received without a request */
+        __u16 target;           /* TARGET_ENTRY; UNIX_CLIENT: as in struct conn */
         __u16 looked;           /* 1: the beginning of the first request was examined */
-        __u16 heard;            /* of UNIX_CLIENT: enum unix_heard; of UNIX_SERVER: buffers that were read
-                                 * before their arrival was noted */
-        __u16 heard_out;        /* of UNIX_SERVER, 1: the client has read the response, and then sent what
-                                 * is unread, before that response was recorded; of UNIX_CLIENT: number of
-                                 * buffers of its request, if known */
-        __u32 noted;            /* of UNIX_SERVER: so many buffers the client has not read yet, that were
-                                 * noted when they were queued */
-        __u32 visited;          /* the session of the iterator that has counted it last, the lower half */
-        __u64 kept_at;          /* of UNIX_SERVER: since when the request is kept with the client's
-                                 * socket, too (unix_keep()); 0: it is not */
+        __u16 heard;            /* UNIX_CLIENT: enum unix_heard; UNIX_SERVER: number of buffers that were
+                                 * read before their arrival was recorded */
+        __u16 heard_out;        /* UNIX_SERVER: 1 if the client has read the response, and then sent what is
+                                 * unread, before the response was recorded; UNIX_CLIENT: number of buffers
+                                 * of its request, if known */
+        __u32 noted;            /* UNIX_SERVER: number of recorded buffers of responses that the client has
+                                 * not read yet */
+        __u32 visited;          /* last session of an iterator that has counted it, lower half */
+        __u64 kept_at;          /* UNIX_SERVER: time since which the request is also stored with the client's
+                                 * socket (unix_keep()); 0: it is not */
         struct exchange x;
 };
 
 BPF_STORAGE_MAP(unix_conns, SK, struct unix_conn) __weak;
 
-/* The request of a client that has read while it was in flight: perhaps the response, which is queued
- * first and recorded then. If the server closes the connection in between, it is unknown when the
- * response is recorded. Stored with the client's socket, which is known then. */
+/* A request of a client that has read while it was in flight. The data read may be the response, which is
+ * queued before it is recorded. If the server closes the connection in between, it is not known any more
+ * when the response is recorded. This copy is stored with the client's socket, which still is. */
 struct unix_unrecorded {
-        struct qos_owner owner; /* generation 0: nothing */
+        struct qos_owner owner; /* generation 0: none */
         __u32 target;
         __u32 _padding;
         __u64 first_at;         /* as in struct exchange */
@@ -80,16 +81,16 @@ static __always_inline bool unix_is_packets(const struct sock *sk) {
         return sk->sk_type != SOCK_STREAM;
 }
 
-/* Whether it was accepted from a listener: it has the listener's name without having been bound to it.
- * Bound sockets are in a list of their file's, or in a hash bucket of abstract names: those of sockets
- * without a name are the first 256. */
+/* Whether a socket was accepted from a listener: it has the listener's name without having been bound to it.
+ * Bound sockets are in a list of their file's, or in a hash bucket of abstract names; those without a name
+ * are in the first 256. */
 static __always_inline bool unix_is_accepted(const struct sock *sk, const struct unix_sock *us) {
         return us->addr && sk->__sk_common.skc_state == TCP_ESTABLISHED &&
                !sk->__sk_common.skc_bind_node.pprev &&
                 sk->__sk_common.skc_hash < 256;
 }
 
-/* The first byte last: a reader that finds none does not know the name yet. */
+/* Writes the first byte last: to a reader, a name without it is unknown. */
 static __always_inline void unix_set_path(struct qos_peer_key *name, const char *path) {
         for (int i = 1; i < QOS_SOCKET_PATH_SIZE / 4; i++)
                 ((__u32*) name->path)[i] = ((const __u32*) path)[i];
@@ -99,8 +100,8 @@ static __always_inline void unix_set_path(struct qos_peer_key *name, const char 
         *(volatile char*) name->path = path[0];
 }
 
-/* The entry of an endpoint, or of a peer (kind), by the name of the listener's sockets. A peer without
- * one that has just responded to a request from first_at may get one. */
+/* Finds the entry of an endpoint or a peer (kind) by the name of the listener's sockets. A peer without one
+ * that has just responded to a request of first_at may get one. */
 static __attribute__((noinline)) int unix_find_row(struct unix_sock *us, struct qos_unit_map *u, __u32 kind,
                                                    __u64 first_at, __u64 now) {
         char path[QOS_SOCKET_PATH_SIZE] __attribute__((aligned(8))) = {};
@@ -125,8 +126,8 @@ static __attribute__((noinline)) int unix_find_row(struct unix_sock *us, struct 
         if (path[0] == 0)
                 path[0] = '@';
 
-        /* FNV-1a over words, as all is zero after the name. A socket with the name of another one gets
-         * that one's entry, of the same unit */
+        /* FNV-1a over words, zero-padded. A socket with the name of another one of the same unit gets the
+         * same entry */
         for (int i = 0; i < QOS_SOCKET_PATH_SIZE / 8; i++)
                 hash = (hash ^ words[i]) * 0x100000001b3;
         *(volatile __u64*) a.address = hash ^ *(__u32*) (path + QOS_SOCKET_PATH_SIZE - 4);
@@ -148,19 +149,19 @@ static __always_inline int unix_find_target(struct unix_sock *us, struct qos_uni
         return unix_find_row(us, u, QOS_ENTRY_ENDPOINT, 0, 0);
 }
 
-/* The same of a peer: its figures are not the unit's. */
+/* The same for a peer: its metrics are not the unit's. */
 static __always_inline __u32 unix_find_peer(struct unix_sock *us, struct qos_unit_map *u, __u64 first_at,
                                             __u64 now) {
         __u32 row = unix_find_row(us, u, QOS_ENTRY_PEER, first_at, now);
 
-        /* One without a name is unheard of here */
+        /* Peers without a name have no entry */
         if (row < QOS_ENTRY_PEERS_OTHERS)
                 row = QOS_ENTRY_PEERS_OTHERS;
         BPF_BOUND(row, QOS_ENTRIES + 1);
         return row | TARGET_ONLY | (u->names[row].generation & 0xff) << TARGET_GENERATION_SHIFT;
 }
 
-/* Makes a connection of this owner out of storage that is new, or belonged to a unit that was detached. */
+/* Initializes a connection of this owner in storage that is new, or belonged to a unit that was detached. */
 static __always_inline void unix_adopt(struct unix_conn *c, const struct qos_owner *owner, __u32 target,
                                        __u16 kind, __u16 found) {
         struct qos_owner o = *owner;
@@ -197,7 +198,7 @@ static __always_inline struct unix_conn* unix_learn(struct sock *sk, const struc
         return c;
 }
 
-/* Something was queued. The lock is held. */
+/* Data was queued. The caller holds the lock. */
 static __always_inline void unix_arrive(struct exchange *x, __u64 now) {
         struct exchange_effect effect = {};
         __u32 end = x->in_end + UNIX_STEP;
@@ -206,21 +207,21 @@ static __always_inline void unix_arrive(struct exchange *x, __u64 now) {
                                                              .window_end = end }, &effect);
 }
 
-/* Some of the first buffer in the queue is on its way to the application. left: so much remains of it;
- * queued: how many buffers are in the queue, this one too. known: its arrival is noted, if not before then
- * after this. Returns whether it had not been seen before (MSG_PEEK). The lock is held. */
+/* Part of the first buffer in the queue is being read. left: bytes that remain of it; queued: number of
+ * buffers in the queue, including this one. known: its arrival was recorded, or will be after this. Returns
+ * whether the data was not seen before (MSG_PEEK). The caller holds the lock. */
 static __always_inline bool unix_read(struct unix_conn *c, __u64 now, __u32 left, __u32 queued, bool known,
                                       struct exchange_effect *effect) {
         struct exchange *x = &c->x;
         __u32 to;
 
         if (x->in_end == x->read_end) {
-                /* Nothing is recorded as unread: it was peeked at before, and is read now. */
+                /* Nothing is recorded as unread: the data was peeked at before, and is read now */
                 if (x->state == EXCHANGE_PENDING) {
                         x->read_at = now;
                         return false;
                 }
-                /* Or the read was faster than the run for the arrival, which follows immediately */
+                /* The read is faster than the run for the arrival, which follows immediately */
                 unix_arrive(x, now);
                 if (known)
                         c->heard++;
@@ -239,8 +240,8 @@ static __always_inline bool unix_read(struct unix_conn *c, __u64 now, __u32 left
         return true;
 }
 
-/* A socket whose data is read by a task of the unit, and that nobody knows: it was accepted from a listener
- * that somebody else has opened. */
+/* Adds an unknown socket that is read by a task of the unit: it was accepted from a listener that another
+ * process has opened. */
 static __always_inline struct unix_conn* unix_learn_reader(struct sock *sk) {
         struct qos_owner owner;
         struct unix_sock *us;
@@ -255,8 +256,8 @@ static __always_inline struct unix_conn* unix_learn_reader(struct sock *sk) {
         return unix_learn(sk, &owner, unix_find_target(us, u), UNIX_SERVER, 0);
 }
 
-/* Of a listener that was made by somebody else, the service manager: the one that reads first has the
- * connection. */
+/* The first reader becomes the owner of a connection if another process, i.e. the service manager, has
+ * created the listener. */
 static __always_inline void unix_claim(struct sock *sk, struct unix_conn *c) {
         struct qos_owner owner = {}, none = {};
         struct qos_unit_map *u = NULL;
@@ -278,10 +279,10 @@ static __always_inline void unix_claim(struct sock *sk, struct unix_conn *c) {
         bpf_spin_unlock(&c->lock);
 }
 
-/* A datagram is on its way to a task. It is a request if its sender has a name and is connected, so that
- * it can get a response: most senders of logs and notifications are not. The state is kept with the
- * client's socket, as the server's has all of its clients. Positions: in_end are bytes of requests,
- * read_end those with a response. */
+/* A datagram is being read. It is a request if its sender has a name and is connected, and can thus get a
+ * response: most senders of logs and notifications cannot. The state is stored with the client's socket, as
+ * the server's socket is shared by all clients. Positions: in_end counts bytes of requests, read_end those
+ * with a response. */
 static __attribute__((noinline)) int unix_receive_datagram(struct sock *sender, struct unix_sock *us,
                                                            int len, struct overhead *overhead) {
         struct unix_sock *peer_us;
@@ -299,7 +300,7 @@ static __attribute__((noinline)) int unix_receive_datagram(struct sock *sender, 
                 return 0;
         peer_us = bpf_skc_to_unix_sock(peer);
         if (!peer_us || peer_us->peer)
-                return 0; /* two that are connected with each other: neither is the server */
+                return 0; /* connected to each other: neither is the server */
         if (!task_owner(&owner))
                 return 0;
         u = unit_get(&owner);
@@ -327,8 +328,8 @@ static __attribute__((noinline)) int unix_receive_datagram(struct sock *sender, 
         return 0;
 }
 
-/* By what is sent first: the beginning of a connection, which may be one byte alone, or a message on one
- * that is older than the attach. */
+/* Detects D-Bus by the first data: the beginning of a connection, possibly a single byte, or a message on
+ * one that is older than the attach. */
 static __always_inline bool unix_is_bus(struct sk_buff *skb, __u32 consumed) {
         __u32 length = skb->len - consumed;
         void *data = skb->data;
@@ -355,7 +356,7 @@ static __always_inline bool unix_consumed(struct sk_buff *skb, __u32 *ret) {
         return bpf_core_read(ret, sizeof(*ret), &((struct unix_skb_parms*) &skb->cb)->consumed) >= 0;
 }
 
-/* The first bytes of a client's message, if it may be one of those without a response (exchange_look()). */
+/* First bytes of a client's message, if it may be one without a response (exchange_look()). */
 static __always_inline __u64 unix_look(__u32 length, const void *data) {
         __u32 look = exchange_look(length);
         __u64 bytes = 0;
@@ -366,8 +367,8 @@ static __always_inline __u64 unix_look(__u32 length, const void *data) {
         return bytes;
 }
 
-/* Whether the message of this client that its peer reads is its last one so far. A message may be read in
- * parts, and the client may have sent its next request before the last of these. */
+/* Whether the message that the peer of a client is reading is the last one sent so far. A message may be
+ * read in parts, and the client may send its next request before the last of these. */
 static __attribute__((noinline)) int unix_is_last(struct sock *client) {
         struct unix_sock *us;
         struct socket *socket;
@@ -378,11 +379,11 @@ static __attribute__((noinline)) int unix_is_last(struct sock *client) {
                 return 1; /* never read in parts */
         socket = client->sk_socket;
         us = socket ? bpf_skc_to_unix_sock(socket->sk) : NULL;
-        /* It is in the queue until it was read as a whole */
+        /* It remains in the queue until it is read as a whole */
         return us && us->peer && us->peer->sk_receive_queue.qlen <= 1;
 }
 
-/* A client reads while its request has no recorded response. */
+/* A client reads while its request has no recorded response: stores a copy of the request. */
 static __attribute__((noinline)) int unix_keep(struct sock *client, struct unix_conn *c) {
         struct unix_unrecorded *kept;
         __u64 now;
@@ -408,7 +409,7 @@ static __attribute__((noinline)) int unix_keep(struct sock *client, struct unix_
         return 0;
 }
 
-/* A client has sent it, which may have been the last of it. */
+/* Data of a client is read by its peer. farewell, remark: it may be a message without a response. */
 static __always_inline void unix_content_of_client(struct sk_buff *skb, struct sock *sender,
                                                    struct unix_conn *c, bool farewell, bool remark,
                                                    struct exchange_effect *effect) {
@@ -435,7 +436,8 @@ static __always_inline void unix_content_of_client(struct sk_buff *skb, struct s
         }
 }
 
-/* The response. Its size is unknown when it leaves: the client may have read it by then. */
+/* Records the bytes of a response when they are read. When they are queued their number is unknown: the
+ * client may already have read them. */
 static __always_inline void unix_content_of_server(struct unix_conn *c, int len, struct overhead *overhead) {
         struct qos_unit_map *u = c->kind == UNIX_SERVER ? unit_get(&c->owner) : NULL;
 
@@ -446,8 +448,8 @@ static __always_inline void unix_content_of_server(struct unix_conn *c, int len,
         record_sum(u, c->target, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, len);
 }
 
-/* How much of the buffer is left behind len bytes of a stream, and its protocol, the first time. Returns
- * whether these are requests. */
+/* Determines how much of the buffer remains after len bytes of a stream, and at the first time the protocol.
+ * Returns whether the data is requests. */
 static __always_inline bool unix_content_look(struct sk_buff *skb, struct unix_conn *c, int len,
                                               __u32 *ret_left) {
         __u32 consumed = 0;
@@ -471,7 +473,7 @@ static __always_inline bool unix_content_look(struct sk_buff *skb, struct unix_c
         return true;
 }
 
-/* Data on its way to the application, which is a server or not. What is spliced does not pass here, see
+/* Data is copied to an application, in the server or client role. Spliced data does not pass here, see
  * unix_depart(). */
 static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, struct overhead *overhead) {
         struct exchange_effect effect = {};
@@ -484,7 +486,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
         bool known = true, fresh, farewell, remark, idle;
         __u64 now, bytes;
 
-        /* skb->sk has sent it. One that was closed meanwhile waits for no response. Through struct
+        /* skb->sk has sent the data. If it was closed meanwhile, it expects no response. Through struct
          * socket, as the pointer in skb may not be cast to another type */
         sender = skb->sk;
         if (!sender || !overhead)
@@ -511,7 +513,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
         if (!sk)
                 return 0;
         if (server && server->kind == UNIX_SERVER) {
-                /* What was recorded responds to an earlier request, or to none (a greeting) */
+                /* Data already recorded is a response to an earlier request, or to none (a greeting) */
                 if (server->noted > 0) {
                         if (unix_is_packets(sk) || !unix_consumed(skb, &consumed) ||
                             consumed + len >= skb->len)
@@ -531,7 +533,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
         }
         if (server)
                 return 0;
-        /* The client role has another use for this */
+        /* Only of UNIX_SERVER: found has another meaning in the client role */
         if (c && c->kind == UNIX_SERVER && c->found)
                 unix_claim(sk, c);
         if (!c || !unit_get(&c->owner)) {
@@ -556,7 +558,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
         if (farewell && idle && c->x.n_marks == 0)
                 c->x.flags |= EXCHANGE_FAREWELL;
         if (remark && idle) {
-                c->x.state = EXCHANGE_IDLE; /* that was no request; what follows it is */
+                c->x.state = EXCHANGE_IDLE; /* not a request, but the data that follows is one */
                 if (c->x.n_marks == 0)
                         exchange_shut(&c->x, &effect);
         }
