@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Interfaces: <distribution> and <states> are replaced by the properties that these have, which are the
- * members of the types Distribution and States in metric-types.xml. */
+/* Generates interfaces: replaces <distribution> and <states> by properties for the members of the types
+ * Distribution and States in metric-types.xml. */
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -43,7 +43,8 @@ static void print_annotation(const char *name, const char *value) {
         puts("\"/>");
 }
 
-/* "requests.server.latency.p99" in nanoseconds is "ServerLatencyP99NSec" */
+/* Prints the name of the property of a metric: "requests.server.latency.p99" with unit "ns" is
+ * "ServerLatencyP99NSec". */
 static void print_property_name(const char *metric, const char *unit) {
         char name[NAME_SIZE];
 
@@ -84,7 +85,7 @@ format(const xmlNode *n, char *buffer, size_t size, const char *text, ...) {
                 fail(n, "<%s> is too long", (const char*) n->name);
 }
 
-/* count: its kind, as it is a gauge where another metric counts the same. */
+/* The attribute count is the kind of the member count, a gauge if another metric counts the same. */
 static void print_distribution(xmlNode *n) {
         const char *metric = attribute(n, "metric"), *field = attribute(n, "field");
         xmlNode *type = find_type(n, "Distribution");
@@ -109,7 +110,7 @@ static void print_distribution(xmlNode *n) {
         }
 }
 
-/* first: of the states that the metric has. */
+/* The attribute first is the first state that the metric has. */
 static void print_states(xmlNode *n) {
         const char *metric = attribute(n, "metric"), *field = attribute(n, "field"),
                 *first = attribute(n, "first");
@@ -159,7 +160,7 @@ int print_interface(const char *types_path, const char *path) {
                 return EXIT_FAILURE;
         }
 
-        /* Elements to be replaced have a line each. All other lines are copied */
+        /* Elements to replace are on lines of their own. All other lines are copied */
         while ((l = getline(&line, &size, f)) >= 0) {
                 const char *begin = line + strspn(line, " ");
                 bool distribution = strncmp(begin, "<distribution ", 14) == 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The varlink types of a snapshot, and the tables that its records are written to JSON by. Names, order and
+/* Generates the varlink types of a snapshot, and tables for writing its records as JSON. Names, order and
  * types of the fields are those of the metrics, which metric-types.xml groups into objects. */
 
 #include <stdio.h>
@@ -13,7 +13,7 @@ typedef struct Metric {
         xmlNode *property;
 } Metric;
 
-/* Several times the number of metrics */
+/* Limit of metrics, several times their number */
 #define METRICS_MAX 1024
 
 static Metric metrics[METRICS_MAX];
@@ -39,7 +39,8 @@ static void metrics_load(char **paths, int n_paths) {
         }
 }
 
-/* The first element of a kind after n (NULL: of all). key: with this value of that attribute */
+/* Returns the next element after n (NULL: the first one) with this name and, unless key is NULL, this value
+ * of the attribute key. NULL: none. */
 static xmlNode* find_next(xmlNode *n, const char *element, const char *key, const char *value) {
         for (n = n ? xmlNextElementSibling(n) : xmlFirstElementChild(types); n; n = xmlNextElementSibling(n))
                 if (node_is(n, element) && (!key || streq(attribute(n, key), value)))
@@ -69,7 +70,7 @@ static Metric* find_metric(xmlNode *by, const char *name) {
         fail(by, "There is no metric '%s'", name);
 }
 
-/* The description of a member of a type, where the type has one: its own, or that of the type it extends. */
+/* Returns the description of a member, of the type itself or of one that it extends. NULL: none. */
 static xmlNode* find_member(const char *type, const char *key) {
         while (type) {
                 xmlNode *t = find_next(NULL, "type", "name", type);
@@ -105,7 +106,8 @@ static void print_field_by_type(const char *key, const char *type, const char *f
         printf("SD_VARLINK_DEFINE_FIELD_BY_TYPE(%s, %s, %s)", key, type, flags);
 }
 
-/* Integers of varlink have no unit in their names. What follows a semicolon is about absent values. */
+/* Prints the description with the unit, which names of fields do not have. The unit is inserted before a
+ * semicolon, which is followed by text about absent values. */
 static void print_metric_comment(xmlNode *property) {
         const char *doc = description(property), *unit = annotation(property, ANNOTATION_UNIT), *suffix = "";
         char *text;
@@ -155,9 +157,9 @@ static void print_object_field(const char *key, xmlNode *object, const char *fla
 
 /* ---- objects ------------------------------------------------------------------------------------------ */
 
-/* The metrics in an object stand together. Calls leaf() for each in the object itself, and on_object() for
- * each object in it, unless they are NULL. Returns the keys and types of all, which objects of one type have
- * in common. */
+/* Calls leaf() for each metric that is a member of the object, and on_object() for each object that is one,
+ * unless they are NULL. Returns keys and types of all members, which are the same for objects of one type.
+ * Metrics of an object are contiguous. */
 static char* object_walk(xmlNode *object,
                          void (*leaf)(const char *type, const char *key, xmlNode *property),
                          void (*on_object)(const char *key, xmlNode *object)) {
@@ -186,7 +188,7 @@ static char* object_walk(xmlNode *object,
                         continue;
                 }
 
-                /* Once for all that are in it */
+                /* Once for each object */
                 snprintf(inner, sizeof(inner), "%.*s", (int) (dot - metrics[i].name), metrics[i].name);
                 if (i > 0 && strncmp(metrics[i - 1].name, inner, strlen(inner)) == 0 &&
                     metrics[i - 1].name[strlen(inner)] == '.')
@@ -217,7 +219,7 @@ static void print_inner_type(const char *key, xmlNode *object) {
         print_type_once(object);
 }
 
-/* Arrays of records come after the metrics of their object. */
+/* Whether an array of records is a member of the object. Arrays follow the metrics. */
 static bool array_is_in(xmlNode *array, const char *object_path) {
         const char *path = attribute(array, "path");
         size_t length = strlen(object_path);
@@ -263,7 +265,7 @@ static void verify_objects(void) {
 
 /* ---- records and enumerations ------------------------------------------------------------------------- */
 
-/* Whether the org.qosd1.Field of a metric is a part of a struct. */
+/* Whether org.qosd1.Field of a metric is a member of a field. */
 static bool field_is_in(const Metric *m, const char *field) {
         const char *of = annotation(m->property, ANNOTATION_FIELD);
         size_t length = strlen(field);
@@ -373,7 +375,7 @@ void print_varlink(const char *types_path, char **paths, int n_paths) {
 
 /* ---- tables of records -------------------------------------------------------------------------------- */
 
-/* field: of the record's struct; NULL: that of the metric */
+/* field: member of the struct of the record; NULL: the one of the metric */
 static void print_record_metric(xmlNode *record, xmlNode *n, const Metric *m, const char *field) {
         const char *of = attribute(record, "of"), *type = attribute(m->property, "type");
         size_t length = strlen(of);
@@ -403,7 +405,7 @@ static bool word_is_in(const char *words, const char *word, size_t length) {
         return false;
 }
 
-/* Metrics of an object, or those of its members that the record has. */
+/* Prints the metrics of an object, or of those of its members that the record has. */
 static void print_record_object(xmlNode *record, xmlNode *n) {
         const char *path = attribute(n, "name"), *field = attribute_or_null(n, "field"),
                    *members = attribute_or_null(n, "members");

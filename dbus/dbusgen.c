@@ -34,7 +34,6 @@ void fail(const xmlNode *n, const char *format, ...) {
         exit(EXIT_FAILURE);
 }
 
-/* Attributes are not freed: the process is short-lived. */
 const char* attribute_or_null(xmlNode *n, const char *name) {
         return (const char*) xmlGetProp(n, (const xmlChar*) name);
 }
@@ -205,7 +204,7 @@ static void print_property_flags(xmlNode *n) {
         bool any = false;
 
         emits = annotation_or_null(n, ANNOTATION_EMITS);
-        if (!emits) /* that of the interface is the default */
+        if (!emits) /* the annotation of the interface is the default */
                 emits = annotation_or_null(n->parent, ANNOTATION_EMITS);
         if (!emits || streq(emits, "true"))
                 print_flag(&any, "SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE");
@@ -235,7 +234,8 @@ const char* field_type(xmlNode *n) {
              type);
 }
 
-/* A field in nanoseconds that is shown in microseconds, which JavaScript can hold. */
+/* Whether the field is a time in ns, which the property has in us for the precision of JavaScript
+ * numbers. */
 static bool is_timestamp(xmlNode *n) {
         const char *unit = annotation_or_null(n, ANNOTATION_UNIT);
 
@@ -304,8 +304,8 @@ void print_field_offset(void) {
              "#endif\n");
 }
 
-/* Properties that show the member of another struct than the interface: sd-bus finds the object of each
- * vtable by itself. */
+/* Prints a further vtable for properties of another struct than that of the interface, as sd-bus calls the
+ * find function for each vtable. */
 static void print_vtable_of_properties(xmlNode *interface) {
         bool begun = false;
 
@@ -364,7 +364,7 @@ void print_string(const char *s) {
 }
 
 void format_property_name(const xmlNode *n, const char *metric, char ret[static NAME_SIZE]) {
-        /* Those of names of metrics */
+        /* Acronyms in names of metrics */
         static const char *const acronyms[] = {
                 "Cpu", "Dns", "Grpc", "Http", "Io", "Oom", "Tcp", "Tls", "Udp",
         };
@@ -374,7 +374,7 @@ void format_property_name(const xmlNode *n, const char *metric, char ret[static 
         for (const char *p = metric; *p; p++) {
                 if (!isalnum((unsigned char) *p) && *p != '.')
                         fail(n, "'%s' is no name of a metric", metric);
-                /* With room for the unit */
+                /* Space for the suffix of the unit is needed */
                 if (k + 8 > NAME_SIZE)
                         fail(n, "'%s' is too long", metric);
                 if (*p != '.')
@@ -392,8 +392,8 @@ void format_property_name(const xmlNode *n, const char *metric, char ret[static 
         }
 }
 
-/* Properties are named after their metrics: "requests.server.latency.p99" is "ServerLatencyP99NSec" in
- * org.qosd1.Requests. */
+/* Verifies that the name of a property matches its metric: "requests.server.latency.p99" is
+ * "ServerLatencyP99NSec" in org.qosd1.Requests. */
 static void verify_property_name(xmlNode *interface, xmlNode *n, const char *metric, const char *unit) {
         const char *word = interface_word(interface), *property = attribute(n, "name");
         char expected[NAME_SIZE], prefix[NAME_SIZE];

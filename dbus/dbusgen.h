@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What the parts of dbusgen share. All of it ends the process with a message on invalid input. Nothing is
- * freed: the process is short-lived. */
+/* Common functions of dbusgen. All of them exit with a message on invalid input. Memory is not freed, as the
+ * process is short-lived. */
 
 #include <stdbool.h>
 #include <string.h>
@@ -31,37 +31,38 @@ static inline bool node_is(const xmlNode *n, const char *name) {
         return streq((const char*) n->name, name);
 }
 
-/* n: the element at fault, or NULL for the file that was loaded last */
+/* Prints an error and exits. n: invalid element, or NULL for the file that was loaded last. */
 void __attribute__((noreturn, format(printf, 2, 3))) fail(const xmlNode *n, const char *format, ...);
 
-/* An attribute, which must not be empty, or NULL if there is none. */
+/* Return an attribute. attribute() fails if it is missing or empty, attribute_or_null() returns NULL if it
+ * is missing. */
 const char* attribute(xmlNode *n, const char *name);
 const char* attribute_or_null(xmlNode *n, const char *name);
 
-/* The value of an annotation, or NULL if there is none. */
+/* Return the value of an annotation, in the same way. */
 const char* annotation(xmlNode *n, const char *name);
 const char* annotation_or_null(xmlNode *n, const char *name);
 
-/* The description, which must not be empty. */
+/* Returns the description, which must not be empty. */
 const char* description(xmlNode *n);
 
-/* Root element of a file. */
+/* Parses a file, and returns its root element. */
 xmlNode* document_load(const char *path);
 
-/* The one interface of a file, of valid members with descriptions. */
+/* Parses a file with one interface, and validates that all members have descriptions. */
 xmlNode* interface_load(const char *path);
 
-/* "server.protocols.tcp" as the name of a property, "ServerProtocolsTCP": acronyms are in capitals, as on
- * the bus of the service manager. n: see fail(). */
+/* Converts "server.protocols.tcp" to the name of a property, "ServerProtocolsTCP", with acronyms in capitals
+ * as in the interfaces of systemd. n: see fail(). */
 void format_property_name(const xmlNode *n, const char *metric, char ret[static NAME_SIZE]);
 
-/* "InvocationID" as "invocation_id", valid until the next call. n: see fail(). */
+/* Converts "InvocationID" to "invocation_id", valid until the next call. n: see fail(). */
 const char* snake_case(const xmlNode *n, const char *name);
 
-/* C type of the field for a property of this D-Bus type. */
+/* Returns the C type of the field for the D-Bus type of a property. */
 const char* field_type(xmlNode *n);
 
-/* Prints a string literal of C. */
+/* Prints a C string literal. */
 void print_string(const char *s);
 
 /* Prints FIELD_OFFSET(), an offset that fails to compile if the types of field and property differ. */

@@ -83,8 +83,8 @@ static void on_unit_refreshed(int error, const char *message, const UnitInfo *in
 
         unit_set_sockets(u, info);
         if (changed) {
-                /* The kernel recognizes the path already, except for sockets that others have opened for the
-                 * unit */
+                /* The programs have recognized new control groups by their path, but not sockets that other
+                 * processes have opened for the unit */
                 if (!isempty(group))
                         unit_claim_cgroup(u);
                 manager_update_probes(m, u);
@@ -112,7 +112,8 @@ static void unit_refresh(Unit *u) {
                                        u->name);
 }
 
-/* A socket was started or stopped: it may be one of an attached service that PID 1 had not loaded before. */
+/* A socket was started or stopped. If PID 1 has loaded it only now, the properties of the service that it
+ * activates do not include it yet. */
 static void on_socket_loaded(int error, const char *message, const UnitInfo *info, void *userdata) {
         Manager *m = ASSERT_PTR(userdata);
 
@@ -195,7 +196,7 @@ Manager* manager_free(Manager *m) {
         m->auto_attach = auto_attach_free(m->auto_attach);
         m->xqos = xqos_loader_free(m->xqos);
         attach_operations_done(m);
-        /* Servers have been freed, and have cancelled the operations of their clients */
+        /* All servers have been freed, which cancels the operations of their clients */
         assert(!m->observers);
         manager_end_assignments(m);
         m->thresholds = threshold_monitor_free(m->thresholds);
@@ -207,8 +208,8 @@ Manager* manager_free(Manager *m) {
         openssl_stop(m);
         contention_stop(m);
 
-        /* The state file stays for the next run. Maps and programs are freed with their descriptors, unless
-         * the descriptor store has them */
+        /* The state file remains for the next run. Maps and programs are freed with their descriptors,
+         * unless these are in the descriptor store */
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units.slots[i] || m->hierarchy.retained[i])
                         unit_free(TAKE_PTR(m->units.slots[i]) ?: TAKE_PTR(m->hierarchy.retained[i]));

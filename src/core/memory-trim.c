@@ -4,7 +4,7 @@
 
 #include "memory-trim.h"
 
-/* At most so often. */
+/* Minimum interval of trims. */
 #define TRIM_USEC USEC_PER_SEC
 
 struct MemoryTrim {
@@ -17,7 +17,7 @@ struct MemoryTrim {
 
 static void trim_schedule_at(MemoryTrim *t, uint64_t usec) {
         if (sd_event_source_get_enabled(t->timer, NULL) != 0)
-                return; /* it is due */
+                return; /* already scheduled */
         (void) sd_event_source_set_time(t->timer, usec);
         (void) sd_event_source_set_enabled(t->timer, SD_EVENT_ONESHOT);
 }

@@ -4,19 +4,20 @@
 
 #include "baseline.h"
 
-/* Half a minute: a step alone is chance. */
+/* Minimum number of steps, as single ones are random. */
 #define STEPS_MIN 3U
-/* The mean of fewer is that of single requests. */
+/* Minimum number of requests in a step, as the mean of fewer is random. */
 #define REQUESTS_MIN 10U
-/* The faster half of the time: trouble that lasted for less is in the other half, also without a
- * threshold. */
+/* Share of the time in the fastest steps that the figures are taken from. Failures that lasted for less than
+ * the rest are not included then, even if no threshold was violated. */
 #define PART 0.5
-/* Times of the slowest quarter are not usual. */
+/* Share of the time in the fastest steps of which the latency is considered usual. */
 #define USUAL 0.75
-/* Share of failed or aborted requests up to which a step is always taken: a few aborts are not an outage. */
+/* Share of failed or aborted requests up to which a step is always included: a few aborts are not an
+ * outage. */
 #define FAILED_MIN 0.01
-/* The usual share of failures is that of the quarter of the steps with the smallest shares: an outage may
- * last for more than half of the history. Steps with twice this share are not taken. */
+/* The usual share of failures is the first quartile over all steps, as an outage may last for more than half
+ * of the history. Steps with more than twice that share are excluded. */
 #define FAILED_PART 4U
 #define FAILED_GROWN 2.0
 
@@ -29,7 +30,7 @@ typedef struct Step {
         bool chosen;
 } Step;
 
-/* Figures that are known of some of the steps only, and are divided by requests. */
+/* Figures per request that are known for some of the steps only. */
 typedef enum KnownKind {
         KNOWN_CLIENT,
         KNOWN_CPU,
@@ -41,7 +42,7 @@ static const HistoryAmount known_table[_KNOWN_MAX] = {
         [KNOWN_CPU]   = HISTORY_CPU_COVERED,
 };
 
-/* The steps of which they are known. */
+/* Sums of the steps for which they are known. */
 typedef struct Known {
         double covered, count;
 } Known;
@@ -68,7 +69,7 @@ static const size_t error_table[_ERROR_MAX] = {
 typedef struct Walk {
         HistoryLevel level;
         uint64_t end;                   /* CLOCK_MONOTONIC ns */
-        uint64_t first;                 /* CLOCK_MONOTONIC ns at which the first step of the level began */
+        uint64_t first;                 /* CLOCK_MONOTONIC ns of the beginning of the oldest step */
         const uint64_t *starts;         /* of the unit, CLOCK_MONOTONIC ns */
         size_t n_starts;
         uint64_t all, busy;             /* ns of all steps, and of those with requests */
@@ -86,7 +87,7 @@ static uint64_t server_get_errors(const Server *s, StepError error) {
         return *(const uint64_t*) ((const char*) s + error_table[error]);
 }
 
-/* Share of the requests that failed, or that clients did not wait for. */
+/* Share of requests that failed or were aborted. */
 static double server_get_failed(const Server *s) {
         double failed = 0, unanswered = 0;
 
@@ -109,7 +110,7 @@ static bool step_has_start(const Walk *w, uint64_t begin, uint64_t end) {
         return false;
 }
 
-/* Steps with requests, in which no threshold was violated and the unit was not started. */
+/* Collects steps with requests, without violated thresholds and starts of the unit. */
 static int step_collect(const HistoryStep *s, void *userdata) {
         Walk *w = userdata;
         uint64_t length = history_level_nsec(w->level);
@@ -179,7 +180,7 @@ static int failed_compare(const void *a, const void *b) {
         return x->failed < y->failed ? -1 : x->failed > y->failed;
 }
 
-/* Leaves out steps of an outage: failures are fast, and would be taken for the best of the times. */
+/* Excludes steps of an outage, as failures are fast. */
 static void steps_drop_failed(Walk *w) {
         double most;
 
@@ -197,8 +198,8 @@ static int step_compare(const void *a, const void *b) {
         return x->first_byte < y->first_byte ? -1 : x->first_byte > y->first_byte;
 }
 
-/* Number of steps, from the fastest on, that are this part of the time. Returns the time to the first
- * byte of the slowest of these. */
+/* Finds the number of fastest steps that make up a share of the time. Returns the time to first byte of the
+ * slowest of these. */
 static double steps_find(const Step *steps, size_t n, double part, size_t *ret) {
         double all = 0, some = 0;
         size_t i = 0;
@@ -215,7 +216,7 @@ static double per_second(const Walk *w, HistoryAmount amount, HistoryAmount cove
         return w->amounts[covered] > 0 ? w->amounts[amount] / w->amounts[covered] * NSEC_PER_SEC : NAN;
 }
 
-/* The amount per request is that of the steps of which it is known: their rate may be another one. */
+/* An amount per request. It is known for some steps only, whose rate may differ. */
 static double for_each_request(const Walk *w, KnownKind kind, double amount) {
         const Known *known = w->known + kind;
 
@@ -285,7 +286,7 @@ static int steps_sum(const History *h, Walk *w, size_t n_chosen, Baseline *ret) 
         return 0;
 }
 
-/* w->steps are sorted by the time to the first byte. */
+/* w->steps: sorted by time to first byte. */
 static int steps_choose(const History *h, Walk *w, Baseline *ret) {
         double usual;
         size_t n;
@@ -302,7 +303,7 @@ static int steps_choose(const History *h, Walk *w, Baseline *ret) {
 int baseline_read(const History *h, uint64_t before, double rate, const uint64_t *starts, size_t n_starts,
                   Baseline *ret) {
         _cleanup_free_ Step *steps = NULL;
-        /* The trouble that is diagnosed began before anybody looked: the last step may have it */
+        /* Without the last step: the trouble to be diagnosed has begun before the diagnosis */
         Walk w = {
                 .end = before - MIN(before, HISTORY_FINE_NSEC),
                 .first = UINT64_MAX,
@@ -323,7 +324,7 @@ int baseline_read(const History *h, uint64_t before, double rate, const uint64_t
         r = history_foreach(h, HISTORY_FINE, step_collect, &w);
         if (r < 0)
                 return r;
-        /* Older ones are known in steps of five minutes */
+        /* Steps of five minutes, before the oldest one of ten seconds */
         w.end = MIN(w.end, w.first);
         w.level = HISTORY_COARSE;
         r = history_foreach(h, HISTORY_COARSE, step_collect, &w);
@@ -338,7 +339,7 @@ int baseline_read(const History *h, uint64_t before, double rate, const uint64_t
         if (r < 0 || rate < DIAGNOSIS_MORE_REQUESTS * ret->figures.rate)
                 return r;
 
-        /* More load than usual, but not for the first time */
+        /* More load than usual: prefer steps with similar load, if there were enough */
         for (size_t i = 0; i < w.n; i++)
                 if (rate < DIAGNOSIS_MORE_REQUESTS * w.steps[i].rate)
                         w.steps[more++] = w.steps[i];

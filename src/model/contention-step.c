@@ -60,7 +60,7 @@ static int source_read_at(const ContentionSource *b, uint64_t n, uint64_t now, C
                 if (!quiet)
                         continue;
 
-                /* No event since: only times have advanced */
+                /* No event since the boundary: only times have advanced */
                 r = contention_read_some(&alone, now, WINDOW_TOTAL, /* cells= */ true, &live);
                 if (r < 0)
                         return r;

@@ -13,8 +13,7 @@ static uint64_t load(const __u64 *p) {
         return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
 
-/* Current words of a contention map. The times of states are functions of the time, see
- * bpf/abi/contention-map.h. */
+/* Current words of a contention map. Times of states depend on the moment, see bpf/abi/contention-map.h. */
 typedef struct Live {
         int64_t threads[QOS_STATES];
         uint64_t times[QOS_STATES];
@@ -25,9 +24,9 @@ typedef struct Live {
         uint64_t cells[QOS_CONTENTION_COUNTERS];
 } Live;
 
-/* Attempts to read a per-CPU element consistently: a write section takes nanoseconds. If it takes longer,
- * the virtual CPU of the writer is preempted: yield after some microseconds, and fail after some seconds
- * rather than return wrong values. */
+/* Limit of attempts to read a per-CPU element consistently. A write section takes nanoseconds, unless the
+ * virtual CPU of the writer is preempted: yield after some microseconds, and fail after some seconds instead
+ * of returning wrong values. */
 #define SHARD_SPINS 1000U
 #define SHARD_TRIES (SHARD_SPINS + 100000U)
 
@@ -90,7 +89,7 @@ static int source_read_live(const ContentionSource *b, Depth depth, Live *ret) {
         ret->clock = b->requests ? load(&b->requests->serving) : 0;
         if (depth < DEPTH_CELLS)
                 return 0;
-        /* Aligned words, not torn by memcpy() */
+        /* memcpy() does not tear aligned words */
         memcpy(ret->sums, b->map->sums, sizeof(ret->sums));
         memcpy(ret->cells, b->map->cells, sizeof(ret->cells));
         return 0;
@@ -152,7 +151,7 @@ int contention_counts_add(ContentionCounts *counts, const ContentionSource *sour
         return 0;
 }
 
-/* The serving clock at a boundary of the level. */
+/* Reads the serving clock at a boundary of the level. */
 static int source_read_served(const ContentionSource *b, unsigned level, uint64_t boundary, uint64_t *ret) {
         uint64_t word = 0;
         int r;
@@ -227,7 +226,7 @@ static void max_ring_read(const struct qos_contention_map *c, unsigned level, ui
 /* A window, in steps of a level of checkpoints. */
 typedef struct Span {
         unsigned level;
-        uint64_t boundary;                      /* number of its first step */
+        uint64_t boundary;                      /* number of the first step */
         uint64_t now;                           /* ns */
 } Span;
 
@@ -238,10 +237,10 @@ static int source_read(const ContentionSource *b, Depth depth, const Span *span,
         unsigned level = span->level;
 
         for (unsigned try = 0; try < TRIES_MAX; try++) {
-                /* Read before the words: a concurrent event may then be in both, but not be lost */
+                /* Read before the counters: a concurrent event may then be in both, but is not lost */
                 bool quiet = load(&b->map->epoch) / QOS_LEVEL_EPOCHS(level) < boundary &&
                              __atomic_load_n(&b->map->rolling, __ATOMIC_ACQUIRE) == 0;
-                /* No event within the window: only the times of threads in a state advance */
+                /* Without an event in the window, only times of states advance */
                 bool only_threads = quiet && depth < DEPTH_SIGNATURE && boundary * step > b->since,
                         whole = boundary * step <= b->since;
                 uint64_t served = 0, served_now;
@@ -266,7 +265,7 @@ static int source_read(const ContentionSource *b, Depth depth, const Span *span,
                         return 0;
                 }
                 if (quiet && load(&b->map->epoch) / QOS_LEVEL_EPOCHS(level) < boundary) {
-                        /* The newest event precedes the window: all threads kept their states */
+                        /* The newest event precedes the window: threads have kept their states */
                         served_now = serving_clock_read(live->clock, now);
                         for (unsigned i = 0; i < QOS_STATES; i++) {
                                 ret->counts.times[i] += (uint64_t) live->threads[i] *
@@ -282,9 +281,9 @@ static int source_read(const ContentionSource *b, Depth depth, const Span *span,
         return -EAGAIN;
 }
 
-/* Removes negative times. CPUs are not read at the same moment, so a thread that changes CPUs meanwhile may
- * be missing in a state; and throttled time may have been recorded as run queue wait before the window. What
- * is missing in a state is in excess in another: it is taken from the largest. */
+/* Removes negative times. CPUs are not read at the same moment, so that a thread that migrates meanwhile may
+ * be missing in a state; and throttled time may have been recorded as run-queue wait before the window. What
+ * is missing in one state is in excess in another, and taken from the largest. */
 static void states_settle(uint64_t *times) {
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++) {
                 unsigned most = QOS_STATE_RUNNING;
@@ -307,7 +306,7 @@ static void reading_settle(ContentionReading *r) {
         states_settle(r->counts.serving);
         /* The clock may have been read slightly later than the time */
         r->counts.served = (int64_t) r->counts.served < 0 ? 0 : MIN(r->counts.served, longest);
-        /* Usually no cell is negative, which is checked for all at once */
+        /* Fast path: usually no cell is negative */
         for (unsigned i = 0; i < QOS_CONTENTION_COUNTERS; i++)
                 signs |= r->counts.cells[i];
         for (unsigned i = 0; i < QOS_CONTENTION_COUNTERS && (int64_t) signs < 0; i++)
@@ -315,7 +314,7 @@ static void reading_settle(ContentionReading *r) {
                         r->counts.cells[i] = 0;
 }
 
-/* Adds a map from its beginning. */
+/* Adds all counters of a map, since it was created. */
 static void reading_add_total(ContentionReading *r, const ContentionSource *source, const Live *live,
                               Depth depth, uint64_t now) {
         counts_add_live(&r->counts, source, live, depth, now);
@@ -330,8 +329,7 @@ static void reading_begin(ContentionReading *r, uint64_t boundary, uint64_t now)
         };
 }
 
-/* Reads a window, and in ret_total, unless NULL, everything since the unit was first observed, from the same
- * words. */
+/* Reads a window; and ret_total, unless NULL, since the unit was first observed, from the same counters. */
 static int depth_read(const ContentionSources *sources, uint64_t now, uint64_t window, Depth depth,
                       ContentionReading *ret, ContentionReading *ret_total) {
         bool total = window == WINDOW_TOTAL;
@@ -379,7 +377,7 @@ static int depth_read(const ContentionSources *sources, uint64_t now, uint64_t w
                 for (unsigned k = 0; k < QOS_STATES; k++)
                         threads[k] += live.threads[k];
                 if (depth >= DEPTH_SIGNATURE)
-                        /* only words that do not change without events */
+                        /* the signature has only words that do not change without events */
                         signature = hash_words(signature, (const uint64_t*) &live,
                                                sizeof(live) / sizeof(uint64_t));
         }

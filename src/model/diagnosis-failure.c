@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Failures: what keeps a unit from serving, whatever its requests take. */
+/* Rules for failures, which keep a unit from serving regardless of the time of its requests. */
 
 #include <inttypes.h>
 #include <math.h>
@@ -8,28 +8,31 @@
 
 #include "diagnosis-internal.h"
 
-/* One of a hundred requests: what a healthy service returns by itself is less. */
+/* Minimum share of failed requests. Healthy services have less. */
 #define ERRORS_MIN 0.01
-/* One of ten is a failure even where the baseline has as many. */
+/* Share of failed requests that is a failure even if the baseline has as many. */
 #define ERRORS_MOST 0.1
-/* Half of them: whatever else the unit does, it does not serve. */
+/* Share of failed requests from which on the unit does not serve. */
 #define ERRORS_ALL 0.5
-/* Errors in the interval: fewer are those of single requests, and certain only where they are all. */
+/* Minimum number of errors in the interval, unless most requests fail: fewer are those of single
+ * requests. */
 #define ERRORS_COUNT_MIN 5.0
-/* More than the baseline has: shares of rare errors differ by tenths from one interval to the next. */
+/* Factor from which on errors exceed the baseline: shares of rare errors vary by tenths between
+ * intervals. */
 #define ERRORS_GROWN 1.5
-/* Nine tenths of the time with requests: a unit with pauses of its own is idle at times. */
+/* Minimum share of the time with requests in the baseline: other units are idle at times. */
 #define BUSY_MIN 0.9
-/* Requests that the interval would have had by the baseline: with fewer it may have none by chance. */
+/* Minimum number of requests in the interval according to the baseline: with fewer, it may have none by
+ * chance. */
 #define IDLE_EXPECTED_MIN 20.0
-/* One of a hundred of the usual requests: what a health check alone makes. */
+/* Share of the usual requests up to which a unit is idle: a health check makes less. */
 #define IDLE_SHARE 0.01
-/* A peer that has a request nearly all of the time. */
+/* Minimum average number of requests in flight to busy peers. */
 #define PEERS_BUSY_MIN 0.8
-/* Twice as many requests as requests to peers: more wait than work is done for. */
+/* Minimum ratio of requests in flight to requests to peers in flight: most requests wait. */
 #define PEERS_WAITING 2.0
 
-/* "127.0.0.1:8080 (backend.service)" */
+/* Size of "127.0.0.1:8080 (backend.service)". */
 #define PEER_MAX (2 * DIAGNOSIS_NAME_MAX + sizeof(" ()"))
 
 static double known(double n) {
@@ -42,7 +45,7 @@ static double errors_rate(const DiagnosisFigures *f) {
                 known(f->timeouts);
 }
 
-/* Requests that ended per second: those without a response are not in the rate. */
+/* Requests that ended per second, including those without a response, which rate excludes. */
 static double ended_rate(const DiagnosisFigures *f) {
         return known(f->rate) + known(f->resets) + known(f->timeouts);
 }
@@ -64,7 +67,7 @@ static void diagnose_errors(const DiagnosisEvidence *e, Diagnosis *d) {
 
         if (isnan(f->rate) || !(errors > 0))
                 return;
-        /* Both are rates, which are rounded */
+        /* Rates are rounded */
         share = MIN(errors / ended, 1.0);
         if (n && ended_rate(n) > 0 &&
             (n->status5xx >= 0 || n->grpc_errors >= 0 || n->error_replies >= 0 || n->resets >= 0))
@@ -94,7 +97,7 @@ static void diagnose_errors(const DiagnosisEvidence *e, Diagnosis *d) {
         finding->share = share;
 }
 
-/* Clients do not wait for errors alone: they give up. */
+/* Aborts by clients, which are not errors. */
 static void diagnose_aborts(const DiagnosisEvidence *e, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
         double aborts = known(f->client_aborts), ended = ended_rate(f) + aborts;
@@ -111,21 +114,23 @@ static void diagnose_aborts(const DiagnosisEvidence *e, Diagnosis *d) {
                 ->share = MIN(aborts / ended, 1.0);
 }
 
-/* Requests to a peer per second, whatever becomes of them. */
+/* Requests to a peer per second, including failed and aborted ones. */
 static double peer_requests(const DiagnosisNamed *peer) {
         return known(peer->rate) + known(peer->errors) + known(peer->aborts);
 }
 
-/* Half of the requests to a peer or more, and as many as the unit's own that fail or are slow. A few are
- * requests whose own client has gone, or one of two that were sent at the same time. */
+/* Aborted requests to a peer per second, if these are at least half of all, and as many as requests of the
+ * unit that fail or are slow (own). Otherwise 0: a few are aborted as their own client has disconnected, or
+ * as another one was faster. */
 static double peer_given_up(const DiagnosisNamed *peer, double own) {
         return !isnan(peer->rate) && peer->aborts >= ERRORS_ALL * MAX(peer_requests(peer), own) ?
                peer->aborts : 0;
 }
 
-/* Requests to a peer per second that fail. Where requests overlap in an unknown protocol the number of
- * responses is not known: a connection that breaks may be one of thousands of requests. What the unit gives
- * up fails if the unit itself does: clients of some protocols close connections without a response. */
+/* Failed requests to a peer per second. 0 if requests overlap in an unknown protocol: the number of
+ * responses is unknown then, and a broken connection may be one of thousands of requests. Aborted requests
+ * are failures only if the unit fails as well: clients of some protocols close connections without a
+ * response. */
 static double peer_failed(const DiagnosisNamed *peer, const DiagnosisEvidence *e, const Diagnosis *d) {
         return isnan(peer->rate) ? 0 :
                known(peer->errors) + known(peer->status5xx) + known(peer->error_replies) +
@@ -139,7 +144,7 @@ static const char* peer_format(const DiagnosisNamed *peer, char buf[static PEER_
         return buf;
 }
 
-/* The unit passes on most of its own errors, or cannot do without the peer. */
+/* Appends the peer that causes errors to their finding. */
 _printf_(3, 4) static void errors_blame(const DiagnosisNamed *peer, Diagnosis *d, const char *format, ...) {
         for (Finding *own = d->findings; own < d->findings + d->n_findings; own++) {
                 size_t length = strlen(own->text);
@@ -176,7 +181,7 @@ void diagnose_silent_peer(const DiagnosisEvidence *e, double least, Diagnosis *d
         errors_blame(peer, d, "; %s does not respond", who);
 }
 
-/* Requests to peers that fail, whether that makes the unit's own requests fail or not. */
+/* Failed requests to peers, whether the unit's own requests fail or not. */
 static void diagnose_peers(const DiagnosisEvidence *e, Diagnosis *d) {
         double failed = 0, all, share, errors = errors_rate(&e->now);
         char who[PEER_MAX], kinds[DIAGNOSIS_TEXT_MAX] = "";
@@ -191,7 +196,7 @@ static void diagnose_peers(const DiagnosisEvidence *e, Diagnosis *d) {
         all = peer ? peer_requests(peer) : NAN;
         share = MIN(failed / all, 1.0);
         if (!peer || failed * e->peers_covered < ERRORS_COUNT_MIN * NSEC_PER_SEC || share < ERRORS_MOST) {
-                /* Or for so long that none of them has failed yet */
+                /* Requests to a peer may take so long that none has failed yet */
                 if (diagnosis_has(d, FINDING_ERRORS))
                         diagnose_silent_peer(e, ERRORS_ALL * errors * e->peers_covered / NSEC_PER_SEC, d);
                 return;
@@ -218,8 +223,8 @@ static void diagnose_peers(const DiagnosisEvidence *e, Diagnosis *d) {
                 errors_blame(peer, d, "; so do %s of its requests to %s", PERCENT(share), who);
 }
 
-/* Requests wait, and peers work without a pause on fewer of them at a time: a pool of connections, or a
- * limit of requests at a time as of a proxy. */
+/* Requests wait, and peers are busy all the time with fewer of them: there is a pool of connections, or a
+ * limit of concurrent requests, as of a proxy. */
 static void diagnose_busy_peers(const DiagnosisEvidence *e, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
         const DiagnosisNamed *peer = e->peers;
@@ -280,7 +285,7 @@ static void diagnose_drops(const DiagnosisEvidence *e, Diagnosis *d) {
                 }, "%s connections/s dropped: the accept queue is full%s", RATE(f->listen_drops), limit);
 }
 
-/* No requests, though there usually are some: it is not the unit that fails. */
+/* There are no requests, unlike usually: the failure is elsewhere. */
 static void diagnose_idle(const DiagnosisEvidence *e, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now, *n = e->normal;
         double expected;
@@ -308,7 +313,7 @@ static const char* since(const DiagnosisRun *run, char buf[static 64]) {
         return buf;
 }
 
-/* ", result exit-code, exit status 1" */
+/* Formats ", result exit-code, exit status 1". */
 static const char* outcome(const Lifecycle *l, char buf[static 128]) {
         char ended[LIFECYCLE_EXIT_MAX];
         bool failed = l->result[0] && !streq(l->result, "success");
@@ -321,7 +326,7 @@ static const char* outcome(const Lifecycle *l, char buf[static 128]) {
         return buf;
 }
 
-/* False: the unit does not run, and there are no other findings. */
+/* False: the unit does not run, so that no other rules apply. */
 static bool diagnose_state(const DiagnosisEvidence *e, Diagnosis *d) {
         const DiagnosisRun *run = &e->run;
         const Lifecycle *l = &run->lifecycle;
@@ -347,7 +352,7 @@ static bool diagnose_state(const DiagnosisEvidence *e, Diagnosis *d) {
                 return true;
         }
 
-        /* Services of this type are started until their work is done */
+        /* Services of type oneshot are activating until their work is done */
         if (streq(run->active_state, "activating") && !waits && !streq(l->type, "oneshot") &&
             l->changed > 0 && run->now >= l->changed + (uint64_t) e->now.covered &&
             !(e->now.rate * e->now.covered >= 10.0 * NSEC_PER_SEC))
@@ -362,7 +367,7 @@ static bool diagnose_state(const DiagnosisEvidence *e, Diagnosis *d) {
         (void) snprintf(d->text, sizeof(d->text), "The unit is %s%s%s%s", run->active_state,
                         since(run, for_), outcome(l, how),
                         l->on_demand && !failed ? "; it is started on demand" : "");
-        /* Not needed yet, which is no failure */
+        /* Not a failure */
         if (l->on_demand && !failed)
                 return false;
         (void) diagnosis_add(d, &(FindingCause) {

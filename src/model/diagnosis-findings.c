@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The results of a diagnosis, to which its rules add. */
+/* Adds to the results of a diagnosis. */
 
 #include <math.h>
 #include <stdarg.h>
@@ -8,12 +8,13 @@
 #include "diagnosis-internal.h"
 #include "util.h"
 
-/* A unit that had the CPU for less than a tenth of the time that threads waited for it is not named. */
+/* Minimum share of the time in which threads waited for a CPU that another unit had it, to be named. */
 #define USER_MIN 0.1
-/* Share of a device's bytes: a unit with less than a third shares it with another that has twice as much. */
+/* Share of a device's bytes from which on they count as the unit's own. Below it, others have twice as
+ * many. */
 #define DEVICE_OWN_MIN (1.0 / 3)
-/* Share of the threads that wait for files. Of others it is not known what they wait for, as in page
- * faults. */
+/* Minimum share of the waiting threads that wait for a file system, to be named. For others, such as those
+ * in page faults, the file system is unknown. */
 #define MOUNT_MIN 0.5
 
 bool diagnosis_has(const Diagnosis *d, FindingKind kind) {
@@ -40,7 +41,7 @@ Finding* diagnosis_add(Diagnosis *d, const FindingCause *cause, const char *form
         (void) vsnprintf(f->text, sizeof(f->text), format, ap);
         va_end(ap);
 
-        /* Another rule has excluded it */
+        /* Another rule may have excluded the kind */
         for (size_t i = 0; i < d->n_excluded; i++)
                 if (d->excluded[i].kind == cause->kind)
                         d->excluded[i--] = d->excluded[--d->n_excluded];
@@ -79,7 +80,7 @@ void finding_name_lock(Finding *f, const DiagnosisNamed *lock) {
                         lock->holder[0] ? ", released by " : "", lock->holder);
 }
 
-/* Share of this user in the time that threads waited for a CPU, of the time with a known user. */
+/* Share of the waits for a CPU in which this user had it, of those with a known user. */
 static double user_share(const DiagnosisFigures *f, const DiagnosisNamed *user) {
         return user->value / (f->run_queue_own + f->run_queue_others);
 }
@@ -102,14 +103,14 @@ static void finding_name_device(Finding *f, const DiagnosisNamed *device) {
                                PERCENT(device->value));
         else {
                 diagnosis_copy_name(f->unit, device->unit);
-                /* Without the io controller writeback of the kernel has no owner */
+                /* Without the io controller, writeback is not attributed to units */
                 finding_append(f, "; device %s, %s of its bytes are %s%s", device->name,
                                PERCENT(1 - device->value), device->unit[0] ? "of others, mostly " :
                                "of others or of unknown origin", device->unit);
         }
 }
 
-/* A file system, and the server or the device below it. */
+/* Names the file system, and its server or device. */
 static void finding_name_disk(Finding *f, const DiagnosisEvidence *e) {
         const DiagnosisMount *mount = &e->mount;
 
@@ -143,8 +144,7 @@ void finding_name(Finding *f, const DiagnosisEvidence *e) {
                         (void) snprintf(end, left, "; %s had it for %s of that%s%s", e->users[0].name,
                                         PERCENT(user_share(now, e->users)), more ? ", then " : "",
                                         more ? e->users[1].name : "");
-                } else if (!isnan(now->run_queue_others)) /* unknown users are not mentioned if none was
-                                                           * determined */
+                } else if (!isnan(now->run_queue_others)) /* no text if users were not determined */
                         (void) snprintf(end, left, "; no competitor was seen");
                 break;
 

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Limits of the application: requests wait for one busy thread or process, for all CPUs that the unit may
- * use, or for one of its workers. */
+/* Rules for limits of the application: requests wait for a busy thread or process, for the CPUs that the
+ * unit may use, or for one of its workers. */
 
 #include <math.h>
 
 #include "diagnosis-internal.h"
 #include "util.h"
 
-/* A process that has a CPU to itself, less what others take of it. One that shares it with another has a
- * half. */
+/* Minimum CPU time of a busy process, as a share: others take some of its CPU. A process that shares a CPU
+ * has a half. */
 #define BUSIEST_MIN 0.7
-/* A thread that others take the CPU from, but for less time than it has it. */
+/* Minimum CPU time of a busy thread, as a share: it runs longer than it waits for a CPU. */
 #define BUSIEST_THREAD_MIN 0.6
-/* More than one thread and its helpers can use: a process with several busy threads. */
+/* CPU time from which on a process has several busy threads. */
 #define BUSIEST_MAX 1.2
-/* Two requests at a time, of which one waits for the other. */
+/* Minimum number of concurrent requests, of which one waits for another. */
 #define AT_ONCE_MIN 2.0
 
 void diagnose_starved_thread(const DiagnosisEvidence *e, const Parts *parts, Diagnosis *d) {
@@ -67,14 +67,13 @@ void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagnosis *d
                 return;
         }
 
-        /* Requests that were read wait in the application, or for the last one of a batch with responses
-         * sent together */
+        /* Requests wait in the application after they were read, or for the last one of a batch */
         at_once = f->rate * (f->queue + f->service) / NSEC_PER_SEC;
         if (f->busiest_thread >= BUSIEST_THREAD_MIN &&
             f->busiest_thread + e->busiest_thread_ready >= CPUS_MOST && at_once >= AT_ONCE_MIN &&
             parts->unexplained >= SHARE_MOST * f->first_byte &&
             (!one || queue < SHARE_MOST || running < SHARE_MOST)) {
-                /* Never certain: they may wait for something unobserved, as long polls do, while the
+                /* Never certain: requests may wait for something unobserved, as long polls do, while the
                  * thread is busy otherwise */
                 finding = diagnosis_add(d, &(FindingCause) {
                                 .kind = FINDING_LIMIT,

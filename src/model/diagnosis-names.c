@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The names of figures, findings and states, and durations in sentences. */
+/* Names of figures, findings and verdicts, and formats of numbers in sentences. */
 
 #include <math.h>
 

@@ -1,33 +1,35 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Responses that TCP does not send yet, and requests that arrive slowly. */
+/* Rules for responses delayed by TCP, and requests that arrive slowly. */
 
 #include <math.h>
 
 #include "diagnosis-internal.h"
 
-/* Responses are in flight for a tenth of their time, or more, even where many of them leave together.
- * Messages to subscribers nearly never are. */
+/* Maximum share of the time with responses in flight, relative to their duration, for responses that the
+ * unit sends in parts: messages to subscribers are hardly ever in flight. */
 #define PACED_MAX 0.1
-/* One retransmitted segment of a hundred: paths without loss have none. */
+/* Minimum share of retransmitted segments: paths without loss have none. */
 #define RETRANSMITS_MIN 0.01
-/* Two of a hundred: more than usual with distant clients, some of which have lossy paths at any time. */
+/* Share of retransmitted segments above what is usual with distant clients, some of which have lossy paths
+ * at any time. */
 #define RETRANSMITS_MOST 0.02
-/* Approximate payload of a segment, less than the maximum. Each response takes one at least. */
+/* Approximate payload of a segment, less than the maximum. Each response takes at least one. */
 #define SEGMENT_BYTES 1400.0
-/* A connection has to be found waiting so often: with fewer, the share varies by its half and more. */
+/* Minimum number of samples with a waiting connection: with fewer, the share varies by half or more. */
 #define SENDS_MIN 5.0
 
 /* ---- what responses wait for in TCP ------------------------------------------------------------------- */
 
-/* Time of a request in which its response waits, ns. */
+/* Time in which a response waits, ns per request. */
 static double send_time(const DiagnosisFigures *f, enum qos_send_wait w) {
         if (!(f->sends[w] > 0))
                 return 0;
         return fmin(f->sends[w] / f->rate * NSEC_PER_SEC, f->first_byte + f->answer);
 }
 
-/* Whether connections with a response in progress were found often enough to know what these wait for. */
+/* Whether there are enough samples of connections with a response in progress to know what these wait
+ * for. */
 static bool sends_are_known(const DiagnosisEvidence *e) {
         return e->n_sends * e->now.rate * e->now.answer / NSEC_PER_SEC >= SENDS_MIN;
 }
@@ -35,8 +37,8 @@ static bool sends_are_known(const DiagnosisEvidence *e) {
 typedef struct SendRule {
         FindingKind kind;
         enum qos_send_wait wait;
-        double share_min;               /* of the latency. What others cause is a finding from a larger share
-                                         * on than what the unit itself can avoid */
+        double share_min;               /* minimum share of the latency; larger for causes that the unit
+                                         * itself cannot avoid */
         const char *rule, *what, *remedy;
 } SendRule;
 
@@ -94,7 +96,7 @@ static void diagnose_send(const DiagnosisEvidence *e, const SendRule *rule, Diag
 
 /* ---- the network -------------------------------------------------------------------------------------- */
 
-/* Waits of responses that neither the unit nor its clients are known to cause. */
+/* Waits of responses caused neither by the unit nor by its clients. */
 static double network_time(const DiagnosisFigures *f) {
         double sum = 0;
 
@@ -113,7 +115,7 @@ static double sends_time(const DiagnosisFigures *f) {
         return fmin(sum, f->answer);
 }
 
-/* Of the phase that takes the time: the response, or the request. known: what a response waits for. */
+/* Adds a finding on the response, or on the request. known: waits of responses are known. */
 static void diagnose_way(const DiagnosisEvidence *e, bool answer, bool known, bool losing, double time,
                          Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
@@ -173,8 +175,8 @@ static void diagnose_path(const DiagnosisEvidence *e, Diagnosis *d) {
         usual = e->normal && worst < WORSE * MAX(e->normal->receive, e->normal->answer);
         if (usual)
                 worst = 0;
-        /* Responses that wait for clients are in flight meanwhile; those that the unit is still producing
-         * have no unsent data */
+        /* Responses that wait for clients are in flight; those that the unit is still producing have no
+         * unsent data */
         paced = known ? f->answer >= WAIT_MIN_NSEC && f->answer >= SHARE_MOST * whole &&
                         sends_time(f) < SHARE_MOST * f->answer :
                 answer && worst >= WAIT_MIN_NSEC && f->serving > 0 &&
@@ -185,7 +187,7 @@ static void diagnose_path(const DiagnosisEvidence *e, Diagnosis *d) {
         if (worst >= SHARE_MOST * whole && worst >= WAIT_MIN_NSEC)
                 diagnose_way(e, answer, known, losing, worst, d);
         else if (losing && (compared || lost >= RETRANSMITS_MOST || d->n_findings > 0))
-                /* Without a baseline, losses as usual with distant clients are no finding */
+                /* Without a baseline, losses that are usual with distant clients are not a finding */
                 (void) diagnosis_add(d, &(FindingCause) {
                                 .kind = FINDING_NETWORK,
                                 .certainty = compared || lost >= RETRANSMITS_MOST ? CERTAINTY_LIKELY :

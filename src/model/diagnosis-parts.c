@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The time of a request, divided into the run time and the waits that must have been part of it. */
+/* Divides the time of a request into run time and waits. */
 
 #include <math.h>
 
 #include "diagnosis-internal.h"
 #include "util.h"
 
-/* A CPU that sleeps takes some tens of microseconds to begin, in a virtual machine more; one that others use
- * lets a thread wait for milliseconds. */
+/* Maximum time that an idle CPU takes to wake up: some tens of microseconds, in a virtual machine more.
+ * Waits for a CPU that others use take milliseconds. */
 #define WAKE_MAX_NSEC (0.1 * NSEC_PER_MSEC)
-/* Pages that come back for each one that is read: half of what is read had been in memory before. */
+/* Minimum ratio of refaulted pages to pages read: half of the pages read had been in memory before. */
 #define REFAULTS_MIN 0.5
-/* A quota is too small if it is used up in one of twenty periods. */
+/* Minimum average number of throttled threads. */
 #define THROTTLED_MIN 0.05
 
 const PartRule part_table[_PART_MAX] = {
@@ -59,7 +59,7 @@ bool parts_read(const DiagnosisFigures *f, bool exact, Parts *ret) {
                 double n = p == PART_PEERS ? f->client_rate / f->rate * f->client_latency :
                            f->threads[part_table[p].state] / f->rate * NSEC_PER_SEC;
 
-                ret->spent[p] = n > 0 ? n : 0; /* unknown: counted as none */
+                ret->spent[p] = n > 0 ? n : 0; /* 0 if unknown */
                 if (exact && !isnan(f->service_lock) && p == PART_LOCK)
                         ret->spent[p] = MIN(ret->spent[p], f->service_lock);
                 if (exact && !isnan(f->service_lock) && p == PART_RUN_QUEUE)
@@ -117,14 +117,14 @@ FindingKind part_find_kind(const DiagnosisEvidence *e, Part p, const DiagnosisNa
         enum qos_state state = part_table[p].state;
         const DiagnosisNamed *kernel = e->kernel + state;
 
-        /* Calls on files or memory that wait for a kernel lock. If its holder waits for a device, the
-         * device is the cause */
+        /* Calls on files or memory that wait for a kernel lock, unless its holder waits for a device, which
+         * is the cause */
         if ((p == PART_DISK || p == PART_MEMORY) && kernel->value >= SHARE_MOST * f->threads[state] &&
             f->threads[state] - kernel->value < SHARE_MOST) {
                 *ret_lock = kernel;
                 return FINDING_LOCK;
         }
-        /* Pages that were in memory before and are read again */
+        /* Evicted pages are read again */
         if (p == PART_DISK && f->refaults >= REFAULTS_MIN * f->reads && f->refaults > 0)
                 return FINDING_MEMORY;
         return part_table[p].kind;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The verdict in a line, and what to do next. */
+/* The verdict in one line, and the next command of each finding. */
 
 #include <math.h>
 
@@ -11,7 +11,7 @@
         (void) snprintf((d)->summary + strlen((d)->summary),                                            \
                         sizeof((d)->summary) - strlen((d)->summary), __VA_ARGS__)
 
-/* The time that the share of a finding refers to. */
+/* Label of the time that the share of a finding refers to. */
 static const char* whole(const Finding *f, const DiagnosisEvidence *e) {
         return f->kind >= FINDING_NETWORK && f->kind <= FINDING_RECEIVE_WINDOW ? "of the latency" :
                 e->now.rate > 0 && isfinite(f->time) ? "of each request" : "of busy thread time";
@@ -105,7 +105,7 @@ static void summarize_finding(const DiagnosisEvidence *e, const Finding *f, Diag
                 summary_append(d, "more load: %s", f->text);
                 break;
 
-        /* Short enough */
+        /* Texts of failures are short */
         case FINDING_DOWN:
         case FINDING_RESTARTS:
         case FINDING_STOPPED:
@@ -118,7 +118,7 @@ static void summarize_finding(const DiagnosisEvidence *e, const Finding *f, Diag
         }
 }
 
-/* The command that mends the cause, if there is one; otherwise one that shows more. */
+/* Sets the next command: one that fixes the cause, or shows more. */
 static void finding_advise(const DiagnosisEvidence *e, Finding *f) {
         const char *unit = e->unit;
         char *next = f->next;
@@ -206,13 +206,13 @@ static void finding_advise(const DiagnosisEvidence *e, Finding *f) {
         }
 }
 
-/* What threads do while nothing that is known explains the time of requests. */
+/* Describes what threads do while nothing explains the time of requests. */
 static void summarize_unknown(const DiagnosisEvidence *e, Diagnosis *d) {
         static const struct {
                 enum qos_state state;
                 const char *text;
         } table[] = {
-                /* Children of the unit may sleep in turn */
+                /* First, as the child processes may be sleeping */
                 { QOS_STATE_CHILD, "wait for child processes" },
                 { QOS_STATE_PIPE,  "wait for pipes"           },
                 { QOS_STATE_SLEEP, "sleep"                    },

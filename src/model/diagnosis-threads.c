@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Units of which no request has a known service time: without requests, with requests over UDP, or with
- * requests that are stuck. */
+/* Rules for units without known service times: without requests, with requests over UDP, or with requests
+ * that are stuck. */
 
 #include <math.h>
 
@@ -9,9 +9,9 @@
 #include "state-label.h"
 #include "util.h"
 
-/* Nearly half a thread that waits all the time, in units without requests: background work of a daemon is
- * less, and a thread that shares its CPU with another one of the same weight waits for half of the time, a
- * little more or less. If there are several causes, each is half of that or more. */
+/* Minimum average number of waiting threads, in units without requests. Background work of a daemon is less,
+ * and a thread that shares its CPU with another one of the same weight waits for about half of the time.
+ * With several causes, each has to be at least half of that. */
 #define THREADS_WAITING_MIN 0.45
 #define THREADS_WAITING_PART (THREADS_WAITING_MIN / 2)
 
@@ -36,8 +36,8 @@ void diagnose_slow_peers(const DiagnosisEvidence *e, Diagnosis *d) {
                 SPAN(MIN(time, f->first_byte)), SPAN(f->first_byte), PERCENT(MIN(share, 1.0))), e);
 }
 
-/* Whether the lock is one around accept(): all processes but one wait for it, and that one for a
- * connection. No request is delayed, and the accept queue is empty. */
+/* Whether idle processes wait for a lock around accept(), whose holder waits for a connection: no request is
+ * in flight, and the accept queue is empty. */
 static bool lock_is_of_idle(const DiagnosisEvidence *e, double busy) {
         const DiagnosisFigures *f = &e->now;
 
@@ -72,7 +72,7 @@ void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *d) {
                 if (n < (stuck ? THREADS_WAITING_MIN : THREADS_WAITING_PART) ||
                     waiting < THREADS_WAITING_MIN || share < (stuck ? SHARE_MOST : SHARE_MIN) ||
                     part_is_own(e, p) || part_is_waking(e, p)) {
-                        /* A share of next to no time is none */
+                        /* Share relative to the limit if there are hardly any waits */
                         if (!stuck && n > 0 && waiting < THREADS_WAITING_MIN)
                                 diagnosis_exclude(d, kind, n / MAX(busy, THREADS_WAITING_MIN),
                                                   "%s: %.2f threads on average (%s of busy thread time), "
@@ -84,7 +84,7 @@ void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *d) {
                                                   wait_labels[kind], n, PERCENT(share));
                         continue;
                 }
-                /* Only a baseline of the user: a history shows usual behaviour, which may include the
+                /* Only for baselines provided by the client: usual behavior in the history may include the
                  * bottleneck */
                 if (!stuck && e->normal && !(e->usual > 0) && n < WORSE * e->normal->threads[state]) {
                         diagnosis_exclude(d, kind, share, "%s: %.2f threads on average, baseline %.2f",
@@ -102,7 +102,7 @@ void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *d) {
                                 "idle are in this state for half of their time or more",
                         }, "%.1f threads on average in state %s", n,
                         thread_state_label(qos_state_to_string(state))) :
-                        /* Waits for CPUs that others have may be intended by its weight */
+                        /* Waits for CPUs may be intended by the unit's CPU weight */
                         diagnosis_add(d, &(FindingCause) {
                                         .kind = kind,
                                         .certainty = share >= SHARE_MOST && kind != FINDING_CPU ?
@@ -162,7 +162,8 @@ void diagnose_inattention(const DiagnosisEvidence *e, Diagnosis *d) {
 void diagnose_unaccepted(const DiagnosisEvidence *e, Diagnosis *d) {
         char queue[3 * NUMBER_MAX + 64];
 
-        /* The kernel hands them out in their order: the first of more than have come is older */
+        /* Connections are accepted in order of arrival: if more wait than have arrived in the interval, the
+         * first ones are older */
         if (d->n_findings > 0 || !(e->accept_queue > e->handshakes))
                 return;
         (void) diagnosis_add(d, &(FindingCause) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The verdict, and the rules for units whose requests have known queue and service times. */
+/* The verdict, and the rules for units with known queue and service times of requests. */
 
 #include <math.h>
 
@@ -8,12 +8,12 @@
 #include "parse.h"
 #include "util.h"
 
-/* A busy machine adds this much to any time: a smaller difference to the baseline is none. */
+/* Minimum difference to the baseline: a busy machine adds that much to any time. */
 #define WORSE_NSEC (0.05 * NSEC_PER_MSEC)
-/* Without a baseline, a response is too slow if people notice its time. */
+/* Time to first byte from which on a unit is slow, without a baseline: people notice it. */
 #define SLOW_NSEC (100.0 * NSEC_PER_MSEC)
 
-/* Waits for resources of the system, or for responses of others. */
+/* Rules for waits for system resources, and for responses of peers. */
 static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const Parts *normal, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
 
@@ -28,14 +28,14 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                 bool known;
 
                 if (p == PART_PEERS ? isnan(f->client_rate) : isnan(f->threads[state]))
-                        continue; /* neither a finding nor excluded */
+                        continue; /* unknown: neither a finding nor excluded */
 
-                /* A wait of a thread that processes several requests, as an event loop, delays all of
-                 * them. The baseline does not have that */
+                /* A wait of an event loop, which processes several requests, delays all of them. Not used
+                 * with a baseline, which lacks it */
                 if (p == PART_RUN_QUEUE && !normal && f->service > 0 && !isnan(f->service_run_queue))
                         time = fmax(time, f->service_run_queue / f->service * (f->queue + f->service));
 
-                /* A possible cause, if there is no certain one */
+                /* Without a certain cause, the maximum may be a possible one */
                 certainty = time / f->first_byte >= SHARE_MOST ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY;
                 if (time / f->first_byte < SHARE_MIN && now->most[p] / f->first_byte >= SHARE_MOST &&
                     now->unexplained / f->first_byte >= SHARE_MOST) {
@@ -44,13 +44,13 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                 }
                 share = time / f->first_byte;
 
-                /* Possibly background: a request that slept or waited for a child looks the same, and
-                 * idle threads do so, too */
+                /* The wait may be background work, while requests sleep or wait for a child process: idle
+                 * threads look the same */
                 if (part_table[p].in_service && certainty == CERTAINTY_CERTAIN &&
                     figures_sleep_time(f) >= SHARE_MOST * f->service)
                         certainty = CERTAINTY_LIKELY;
 
-                /* A history may have the time of requests without their waits */
+                /* A history may lack the waits of requests */
                 known = normal && !isnan(p == PART_PEERS ? e->normal->client_rate :
                                          e->normal->threads[state]);
                 if (normal && !known && certainty == CERTAINTY_CERTAIN)
@@ -86,7 +86,7 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                         continue;
                 }
                 if (part_is_own(e, p))
-                        continue; /* reported below */
+                        continue; /* see diagnose_limit() */
                 kind = part_find_kind(e, p, &lock);
                 if (lock)
                         rule = "its threads waited for files or memory for a fifth or more of the time of a "
@@ -109,11 +109,11 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
         }
 }
 
-/* Locks that look like waits for work: condition variables, and processes that send signals to each
- * other. The thread that ended such a wait was processing another request, so that the request waited for
- * that one: for a row lock of a database, or by intent, as in a chat. Therefore a finding only without
- * any other cause, and never certain; and with the limit of a disk, as servers with group commit wait for
- * each other for that long. */
+/* Rule for locks that look like waits for work: condition variables, and processes that send signals to each
+ * other. The thread that ended such a wait was processing another request, for which the request waited: for
+ * a row lock of a database, or by intent, as in a chat. Hence never certain, and only for time that nothing
+ * else explains; with the limit of a disk, as requests wait that long for each other in servers with group
+ * commit. */
 static void diagnose_blocked(const DiagnosisEvidence *e, const Parts *now, bool compared, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
         bool known = compared && !isnan(e->normal->blocked_by_requests);
@@ -147,7 +147,7 @@ static bool is_more(double now, double normal, double factor) {
         return normal > 0 && now >= factor * normal;
 }
 
-/* The load is higher than in the baseline, with the same resources. */
+/* Rule for a higher load than in the baseline. */
 static void diagnose_workload(const DiagnosisEvidence *e, const Parts *now, const Parts *normal,
                               Diagnosis *d) {
         const DiagnosisFigures *f = &e->now, *n = e->normal;
@@ -193,7 +193,7 @@ static void diagnose_workload(const DiagnosisEvidence *e, const Parts *now, cons
                                   RATE(n->rate));
 }
 
-/* The kernel has killed processes of the unit. */
+/* Rule for processes killed by the kernel. */
 static void diagnose_kills(const DiagnosisEvidence *e, Diagnosis *d) {
         if (e->now.oom_kills > 0 && !diagnosis_has(d, FINDING_MEMORY))
                 (void) diagnosis_add(d, &(FindingCause) {
@@ -207,8 +207,7 @@ static bool finding_is_failure(const Finding *f) {
         return f->kind > FINDING_WORKLOAD || (f->kind == FINDING_DEPENDENCY && isnan(f->share));
 }
 
-/* Failures in the order of their kinds, then the causes of most of the time, and last those that are only
- * possible. */
+/* Order: failures by kind, then causes by share, then possible causes by share. */
 static int finding_compare(const void *a, const void *b) {
         const Finding *x = a, *y = b;
         double p = isnan(x->share) ? 0 : x->share, q = isnan(y->share) ? 0 : y->share;
@@ -229,7 +228,7 @@ static void describe_stuck(const DiagnosisFigures *f, char *ret, size_t size) {
                         SPAN(f->oldest_waiting));
 }
 
-/* Errors of clients from this share on are mentioned: these may request what was removed. */
+/* Minimum share of client errors to be mentioned: clients may request what was removed. */
 #define STATUS_4XX_MIN 0.1
 
 static const char* format_status4xx(const DiagnosisFigures *f, char *buf, size_t size) {
@@ -251,7 +250,7 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
         worse = !compared || (f->first_byte >= WORSE * n->first_byte && f->first_byte >= n->first_byte +
                               WORSE_NSEC && f->first_byte > e->usual);
 
-        /* Much faster than usual: waits are no bottleneck */
+        /* Much faster than usual: waits are not a bottleneck */
         better = compared && e->usual > 0 && f->first_byte * WORSE <= n->first_byte;
 
         length = (size_t) snprintf(
@@ -267,7 +266,7 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
                 (void) snprintf(d->text + length, sizeof(d->text) - length, "; ");
                 describe_stuck(f, d->text + length + strlen("; "), sizeof(d->text) - length - strlen("; "));
         }
-        /* The bottleneck may be as old as the history, which shows usual behaviour, not that it is good */
+        /* A bottleneck may be as old as the history, which shows usual behavior, not good behavior */
         if (compared && !worse && !better && e->usual > 0) {
                 alone = *e;
                 alone.normal = NULL;
@@ -290,8 +289,8 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
 
         diagnose_kills(e, d);
 
-        /* Slow without a known wait. Compared with a history the difference must also be noticeable: some
-         * microseconds vary */
+        /* Slow without a known wait. With a baseline from the history the difference also has to be
+         * noticeable, as times vary by some microseconds */
         if (compared)
                 unknown = worse && (!(e->usual > 0) || f->first_byte >= n->first_byte + WAIT_MIN_NSEC);
         else
@@ -303,7 +302,7 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
         d->verdict = d->n_findings > 0 ? VERDICT_FOUND : unknown ? VERDICT_UNKNOWN : VERDICT_NOTHING;
 }
 
-/* A truncated text may end within a character. */
+/* Sorts and summarizes findings. Truncated texts may end within a UTF-8 sequence, hence utf8_sanitize(). */
 static void diagnosis_finish(const DiagnosisEvidence *e, Diagnosis *d) {
         qsort(d->findings, d->n_findings, sizeof(Finding), finding_compare);
         diagnosis_summarize(e, d);
@@ -354,7 +353,7 @@ void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret) {
                 return;
         }
 
-        /* Means of less than ten requests depend on single ones */
+        /* Means of fewer than ten requests depend on single ones */
         enough = f->rate * f->covered >= 10.0 * NSEC_PER_SEC;
         if (enough && parts_read(f, parts_are_exact(e), &parts) && f->first_byte > 0) {
                 diagnose_requests(e, &parts, ret);

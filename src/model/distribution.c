@@ -29,7 +29,7 @@ static double bin_bound(int schema, unsigned bin) {
         return exp2(ldexp(window_bins_get_index(schema, bin), -schema)) * NSEC_PER_SEC;
 }
 
-/* The same rounded down. */
+/* As bin_bound(), rounded down. */
 static uint64_t bin_bound_nsec(int schema, unsigned bin) {
         double index = ldexp(window_bins_get_index(schema, bin), HISTOGRAM_FINE_SCHEMA - schema);
 
@@ -63,9 +63,9 @@ uint64_t bin_value(const Bins *b, unsigned bin, uint64_t maximum) {
         return MIN((uint64_t) llround(2 * lower * upper / (lower + upper)), maximum);
 }
 
-/* The largest sample. Maxima are kept per sub-window in words of their own: if the reader was interrupted
- * between reading bins and maxima, it may be missing or overwritten, and the bound of the highest non-empty
- * bin is used instead. end: first bin not considered. */
+/* The largest sample. Maxima are stored per sub-window in words of their own, which may have been missed or
+ * overwritten if the reader was interrupted after reading the bins: then the bound of the highest non-empty
+ * bin is used. end: first bin not considered. */
 uint64_t maximum_of(const Bins *b, unsigned end) {
         for (unsigned bin = end; bin-- > 0;) {
                 uint64_t lower, upper;
@@ -99,7 +99,7 @@ static void bins_get_distribution(const Bins *b, unsigned minimum_samples, Distr
                 end--;
         ret->max = maximum = maximum_of(b, end);
         ret->mean = MIN(b->sum / n, maximum);
-        /* In a single pass: quantiles and their minimum numbers of samples are in ascending order */
+        /* A single pass, as quantiles and their minimum numbers of samples are in ascending order */
         for (const Quantile *i = quantile_table; i < quantile_table + QUANTILES &&
              quantile_is_known(n, i->q, minimum_samples); i++) {
                 while (seen < quantile_get_rank(n, i->q))
@@ -183,7 +183,7 @@ void window_get_bins(const WindowReading *reading, enum qos_distribution d, Wind
         };
         for (unsigned i = 0; i < b.n; i++)
                 ret->count[QOS_DISTRIBUTION_IS_FINE(d) ? histogram_coarse_bin(i) : i] += b.count[i];
-        /* From the finer bins, in case it is missing */
+        /* From the finer bins, in case the maximum is missing */
         ret->max = maximum_of(&b, b.n);
 }
 

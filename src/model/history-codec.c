@@ -11,7 +11,7 @@
 
 /* ---- amounts ------------------------------------------------------------------------------------------ */
 
-/* A floating-point format: seven bits below the most significant one, and the exponent. */
+/* Floating-point format: exponent, and seven bits after the most significant one. */
 static uint64_t amount_encode(uint64_t n) {
         unsigned shift = 0;
 
@@ -202,7 +202,7 @@ size_t record_write(const HistoryStep *s, HistoryLevel level, uint8_t *ret) {
         return q - ret;
 }
 
-/* Length of the record at data, and where its contents begin. 0 if it exceeds size. */
+/* Returns the length of the record at data, 0 if it exceeds size. *ret_rest: its contents. */
 size_t record_length(const uint8_t *data, size_t size, const uint8_t **ret_rest) {
         Parser in = { .p = data, .end = data + size };
         uint64_t n;
@@ -214,7 +214,7 @@ size_t record_length(const uint8_t *data, size_t size, const uint8_t **ret_rest)
         return in.p + n - data;
 }
 
-/* Decodes a record. Validates everything: records may be read from a file. */
+/* Decodes a record. -EBADMSG: invalid; records may have been read from a file. */
 int record_read(const uint8_t *rest, size_t size, HistoryLevel level, HistoryStep *ret) {
         static const WindowBins nothing = {};
         Parser in = { .p = rest, .end = rest + size };

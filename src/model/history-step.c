@@ -13,7 +13,7 @@ static const struct {
         { "requests.server.latency",   QOS_LATENCY,    offsetof(Metrics, requests.server.latency)    },
 };
 
-/* Gauges of which the value at the end of a step is known. */
+/* Gauges with a known value at the end of a step. */
 static const size_t gauges[] = {
         offsetof(Metrics, requests.server.in_flight),
         offsetof(Metrics, requests.server.connections.open),
@@ -63,7 +63,7 @@ static void mean_get(const HistoryStep *s, HistoryAmount count, HistoryAmount ti
                 ret->mean = s->amounts[time] / ret->count;
 }
 
-/* Unknown values are left as they are. */
+/* Unknown values are unchanged. */
 static void step_get_contention(const HistoryStep *s, Contention *ret) {
         const uint64_t *a = s->amounts;
         double all = 0;
@@ -140,8 +140,7 @@ bool metric_is_kept(const Metric *metric) {
         return false;
 }
 
-/* Whether the metric of contention or storage can be derived from amounts: tried with a step that has all of
- * them. */
+/* Whether the metric can be derived from amounts: tries a step that has all of them. */
 static bool metric_is_derived(const Metric *metric) {
         HistoryStep s = {};
         Metrics m;
@@ -210,7 +209,7 @@ void history_step_set_metrics(HistoryStep *s, const Metrics *metrics) {
                 }
 }
 
-/* Counters of requests, and what is derived from them. */
+/* Counters of requests, and metrics derived from them. */
 static void step_get_requests(const HistoryStep *s, Metrics *ret) {
         size_t n = 0;
 

@@ -5,8 +5,8 @@
 #include "history-internal.h"
 #include "history.h"
 
-/* When space is short, distributions are reduced to this schema first, two bins per octave, which still
- * distinguishes quantiles. Then amounts are dropped. */
+/* When space is short, distributions are reduced to this schema before amounts are dropped: two bins per
+ * octave still distinguish quantiles. */
 #define SCHEMA_KEPT 1
 
 /* Allocation granularity: the histories of most units are small. */
@@ -20,16 +20,15 @@ struct History {
 
 typedef struct Header {
         uint64_t magic;
-        uint64_t checksum;              /* of everything behind it */
+        uint64_t checksum;              /* of everything that follows */
         uint64_t catalogue;             /* hash of the catalogue: values are stored in its order */
         uint32_t generation;
         uint32_t size[_HISTORY_LEVEL_MAX];
         uint32_t _padding;
 } Header;
 
-/* "qSoHist5": version 1 had no amounts, version 2 no stopped threads, version 3 distributions on a grid of
- * powers of two nanoseconds, which has no bounds in common with that of seconds, version 4 no calls on
- * files */
+/* "qSoHist5". Version 1 has no amounts, version 2 no stopped threads, version 3 other bounds of bins,
+ * version 4 no calls on files */
 #define MAGIC_VERSION(version) ((uint64_t) (version) << 56 | UINT64_C(0x747369486f5371))
 #define MAGIC MAGIC_VERSION('5')
 #define DATA_MAX (HISTORY_SIZE_MAX - sizeof(Header) - sizeof(History))
@@ -74,7 +73,7 @@ static void position_begin(const History *h, HistoryLevel level, Position *p) {
         };
 }
 
-/* Advances to the next record, or to the first. Records were validated when they were added. */
+/* Advances to the next record, or to the first one. Records were validated when added. */
 static bool position_next(const History *h, Position *p) {
         size_t end = level_begin(h, p->level) + h->size[p->level];
 
@@ -170,7 +169,7 @@ static uint64_t history_next_coarse(const History *h) {
         return next;
 }
 
-/* Drops the amounts of the oldest record before that step that has any. */
+/* Drops the amounts of the oldest record that has any, among steps before the given one. */
 static bool level_forget_amounts(History *h, HistoryLevel level, uint64_t before) {
         HistoryStep s;
         Position p;
@@ -219,7 +218,7 @@ static int level_put(History *h, HistoryLevel level, const HistoryStep *step) {
                 if (position_index(&p) == s.index) {
                         HistoryStep before;
 
-                        /* Keep the timestamp that was taken first: the clock may have been set since */
+                        /* Keep the first timestamp, as the clock may have been set meanwhile */
                         position_read(&p, &before);
                         s.timestamp = before.timestamp;
                         amounts_keep(s.amounts, before.amounts);
@@ -312,7 +311,7 @@ int history_roll(History *h, uint64_t newest) {
                         index = position_index(&p) / steps;
                         found = index >= next;
                 }
-                /* Steps still in the map may change */
+                /* Steps that are still in the map may change */
                 if (!found || (index + 1) * steps + WINDOW_STEPS > newest + 1)
                         break;
 

@@ -65,8 +65,7 @@ static void writer_append_new(JsonWriter *w, const char *key, int r, sd_json_var
 
 /* ---- text --------------------------------------------------------------------------------------------- */
 
-/* Room for as many characters at the end, which are part of the text from now on. NULL: there is none, which
- * is noted. */
+/* Extends the text by n characters, and returns these. NULL: failed. */
 static char* text_extend(JsonWriter *w, size_t n) {
         if (w->error < 0)
                 return NULL;
@@ -92,7 +91,7 @@ static void text_add(JsonWriter *w, const char *s, size_t n) {
                 memcpy(p, s, n);
 }
 
-/* In one piece: a listing is some hundred values per unit. */
+/* Allocates once per value, as a listing has some hundred values per unit. */
 static void text_add_value(JsonWriter *w, const char *key, size_t key_length, const char *value, size_t n) {
         JsonLevel *l = w->levels + w->depth;
         char *p;
@@ -118,7 +117,7 @@ static void text_add_member(JsonWriter *w, const char *key, const char *value, s
         text_add_value(w, key, key ? strlen(key) : 0, value, n);
 }
 
-/* Whether it is in JSON as it is, between quotation marks. */
+/* Whether the string needs no escapes in JSON. */
 static bool string_is_plain(const char *s) {
         for (; *s; s++)
                 if (*s < ' ' || *s > '~' || *s == '"' || *s == '\\')
@@ -152,7 +151,7 @@ static void writer_open(JsonWriter *w, const char *key, size_t key_length, bool 
                 bool some = w->levels[w->depth].some;
 
                 text_add_value(w, key, key_length, array ? "[" : "{", 1);
-                w->levels[w->depth].some = some; /* it may turn out to be nothing */
+                w->levels[w->depth].some = some; /* set when closed, as it may be empty */
         }
         l = w->levels + ++w->depth;
         l->key = key;
@@ -255,7 +254,7 @@ void json_writer_add_real(JsonWriter *w, const char *key, double value) {
                 text_add_member(w, key, "null", strlen("null"));
                 return;
         }
-        if (fpclassify(value) == FP_ZERO) { /* which most of them are */
+        if (fpclassify(value) == FP_ZERO) { /* fast path: most values */
                 if (zero_length == 0)
                         zero_length = snprintf(zero, sizeof(zero), "%.*e", DECIMAL_DIG, 0.0);
                 text_add_member(w, key, zero, (size_t) zero_length);

@@ -16,7 +16,7 @@ const Metric* metric_suggest(const char *name) {
                 const char *metric = metric_table[i].name, *quantile = endswith(metric, ".p99");
                 size_t distance = text_distance(name, metric);
 
-                /* The name of a distribution alone is no metric */
+                /* For the name of a distribution, which is not a metric, its p99 is suggested */
                 if (quantile) {
                         char distribution[TEXT_DISTANCE_MAX + 1];
 
@@ -62,7 +62,7 @@ void metric_set_absent(const Metric *metric, Metrics *values) {
 }
 
 void metrics_set_absent(Metrics *m) {
-        memset(m, 0xff, sizeof(*m)); /* also padding and unused states */
+        memset(m, 0xff, sizeof(*m)); /* including padding and unused states */
         for (const Metric *i = metric_table; i < metric_table + metric_table_size; i++)
                 metric_set_absent(i, m);
 }

@@ -9,7 +9,7 @@ typedef struct Ring {
         unsigned first, n;              /* elements of ObjectiveHistory.counts */
 } Ring;
 
-/* In ascending order of steps, each of which is a multiple of the first one. */
+/* In ascending order of steps, all of which are multiples of the first one. */
 static const Ring rings[] = {
         { 10 * NSEC_PER_SEC,  0,       31 },
         { 60 * NSEC_PER_SEC,  31,      61 },
@@ -53,7 +53,7 @@ ObjectiveCounts objective_history_get(const ObjectiveHistory *h, uint64_t now, B
 
         while ((r->n - 1) * r->step_nsec < nsec)
                 r++;
-        /* The newest step may not have been recorded yet: its element is then that of the oldest one */
+        /* If the newest step has not been recorded yet, its element still has the oldest one */
         before = h->counts[r->first + (MIN(now, h->step * rings[0].step_nsec) / r->step_nsec + r->n -
                                        nsec / r->step_nsec) % r->n];
         return (ObjectiveCounts) {

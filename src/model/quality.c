@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The quality of the metrics of requests: how much of a window was parsed, and which metrics are absent if
- * it was not. */
+/* The quality of request metrics: how much of a window was parsed, and which metrics are absent
+ * otherwise. */
 
 #include <math.h>
 
@@ -18,7 +18,7 @@ const char* quality_to_string(Quality q) {
         return table[q];
 }
 
-/* Percentage of requests, or of bytes, that may be on unparsed connections before quality reports it. */
+/* Maximum percentage of requests, or of bytes, on unparsed connections. Above it, quality is partial. */
 #define UNPARSED_PERCENT 1
 
 bool window_is_overlapping(uint64_t overlaps, uint64_t count, uint64_t known) {
@@ -101,7 +101,7 @@ void window_classify(uint64_t overlaps, bool incomplete, Requests *requests) {
                 if (*plain[i] != ABSENT)
                         m += *plain[i];
         s->protocol_tcp = s->count - MIN(n + m, s->count);
-        /* Attribution to HTTP/2 or gRPC is unknown, too */
+        /* Whether these are HTTP/2 or gRPC is unknown as well */
         if (unknown)
                 s->parsed[PARSED(HTTP2)] = s->parsed[PARSED(GRPC)] = ABSENT;
 
@@ -110,7 +110,7 @@ void window_classify(uint64_t overlaps, bool incomplete, Requests *requests) {
                 if (unparsed_is_partial(overlaps, s->count, s->unparsed.share))
                         requests->quality = QUALITY_PARTIAL;
                 else if (s->count == 0 && !incomplete)
-                        requests->quality = QUALITY_ABSENT; /* of no request anything is assumed */
+                        requests->quality = QUALITY_ABSENT; /* no requests to assume anything about */
                 else
                         requests->quality = n >= s->count && !incomplete ? QUALITY_EXACT : QUALITY_EXCHANGES;
                 return;

@@ -22,7 +22,7 @@ uint64_t quantile_get_samples_needed(double q, uint64_t minimum_samples) {
         return (uint64_t) ceil(minimum_samples / fmin(q, 1 - q) - 1e-6);
 }
 
-/* Sets all bits, so that fields added later are absent, too. */
+/* Sets all bits, which includes fields that are added later. */
 void distribution_set_absent(Distribution *d) {
         static_assert(ABSENT == UINT64_MAX && sizeof(Distribution) % sizeof(uint64_t) == 0,
                       "a member is not 64 bits wide");

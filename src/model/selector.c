@@ -55,7 +55,7 @@ static int parse_address(const char *s, size_t l, Selector *ret) {
         return inet_pton(AF_INET, host, ret->address) == 1 ? 0 : -EINVAL;
 }
 
-/* Whether it is the name of a unit that may have a control group. Addresses have no such suffix. */
+/* Whether this is the name of a unit with a control group. Addresses have no such suffix. */
 static bool is_unit(const char *s, size_t l) {
         static const char *const suffixes[] = { ".service", ".scope", ".slice", ".socket" };
 

@@ -18,7 +18,7 @@ static uint64_t gauge(const WindowSources *w, size_t offset) {
 
 #define GAUGE(w, member) gauge(w, offsetof(struct qos_unit_map, member))
 
-/* Of the requests without any response byte; ret_oldest_at is lowered. */
+/* Number of requests without any response byte. *ret_oldest_at: lowered to the time of the oldest one. */
 static uint64_t waiting_count(const struct qos_waiting *w, uint64_t *ret_oldest_at) {
         uint64_t n = 0;
 
@@ -30,10 +30,10 @@ static uint64_t waiting_count(const struct qos_waiting *w, uint64_t *ret_oldest_
 }
 
 void reading_get_gauges(ReadingContext *c, const WindowSources *sources, const ReadingSessions *from) {
-        /* Maps without valid session have no listeners, or no requests in flight */
+        /* Maps without a valid session have no listeners, or no requests in flight */
         uint64_t queue = 0, queue_max = 0, counted = 0, waiting = 0, intended = 0, oldest_at = UINT64_MAX,
                 oldest_waiting_at = UINT64_MAX;
-        bool unknown = false; /* whether a map has requests that all arrived since the iterator ran */
+        bool unknown = false; /* a map only has requests that have arrived since the iterator ran */
         ReadingGauges *g = &c->gauges;
 
         *g = (ReadingGauges) {
@@ -115,7 +115,7 @@ static void gauges_fill(const ReadingGauges *g, Server *s) {
         s->intended.in_flight = g->intended;
 }
 
-/* Counters of a window that are metrics as they are. */
+/* Counters of a window that are metrics themselves. */
 static const struct {
         enum qos_counter cell;
         Measured needs;
@@ -178,7 +178,8 @@ static void service_fill(const ReadingContext *c, const WindowReading *reading, 
         uint64_t attributed = reading->sums[QOS_SUM_ATTRIBUTED];
         double all = 0;
 
-        /* Clocks differ by microseconds; and requests are attributed slightly later than counted */
+        /* Times may be negative, as clocks differ by microseconds, and requests are attributed slightly
+         * later than counted */
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                 all += MAX((int64_t) sums[i], INT64_C(0));
         if (s->count > 0)
@@ -227,7 +228,7 @@ void metrics_fill(const ReadingContext *c, const WindowReading *reading, unsigne
 
 /* ---- contention --------------------------------------------------------------------------------------- */
 
-/* Those of a part of the metrics. */
+/* Sets the metrics of a member of struct Metrics to absent. */
 static void metrics_set_part_absent(Metrics *ret, size_t offset, size_t size) {
         for (const Metric *metric = metric_table; metric < metric_table + metric_table_size; metric++)
                 if (metric->offset >= offset && metric->offset < offset + size)
@@ -264,7 +265,7 @@ void states_fill(const ReadingContext *c, const ContentionReading *reading, bool
                                             &ret->run_queue_latency);
 }
 
-/* The serving clock requires that both ends of a request are seen as they happen, as on TCP. */
+/* The serving clock requires that beginning and end of a request are observed immediately, as on TCP. */
 bool clock_is_whole(const ReadingContext *c, const WindowReading *reading) {
         return reading->cells[QOS_COUNTER_UNIX] == 0 && reading->cells[QOS_COUNTER_UDP] == 0 &&
                 !c->gauges.not_tcp;
@@ -274,7 +275,7 @@ static void serving_fill(const ReadingContext *c, const ContentionReading *readi
         if (!is_measured(c->measured, MEASURED_STATES) || !is_measured(c->measured, MEASURED_CLOCK))
                 return;
 
-        /* Whether descendants have served concurrently is unknown */
+        /* Unknown for several maps, which may have served concurrently */
         if (reading->n_serving <= 1 && reading->covered > 0)
                 ret->serving.share = (double) reading->counts.served / reading->covered;
         ret->serving.thread_time = 0;
@@ -414,13 +415,13 @@ void storage_metrics_fill(const ReadingContext *c, const StorageReading *reading
         ret->counted.write_bytes = sums[QOS_STORAGE_CALLS_BYTES_WRITTEN];
 }
 
-/* Part of a window by which the times of two probes may differ. */
+/* Fraction of a window by which the times covered by two probes may differ. */
 #define COVERED_SLACK 100
 
 void amplification_fill(const Block *block, uint64_t block_covered, Storage *storage) {
         uint64_t covered = MAX(block_covered, storage->covered);
 
-        /* Attached at different times */
+        /* The probes were attached at different times */
         if (covered - MIN(block_covered, storage->covered) > covered / COVERED_SLACK)
                 return;
         for (unsigned call = 0; call <= QOS_STORAGE_WRITE; call++) {

@@ -8,15 +8,16 @@
 
 #include "record-tables.h"
 
-/* Metrics that become a tree: "a.b" goes into the object "a" as "b". Those of an object stand together. */
+/* Metrics to be written as a tree: "a.b" becomes "b" in the object "a". Metrics of an object are consecutive
+ * in the table. */
 typedef struct MetricTree {
         const Metric *table;
         size_t n;
-        const void *values;             /* the struct with their fields */
-        /* Of a snapshot, whose objects have arrays of records; NULL: of anything else */
+        const void *values;             /* struct with the fields */
+        /* For arrays of records in objects of a snapshot; NULL: not a snapshot */
         const Snapshot *snapshot;
         const UnitIdentity *unit;
-        bool peers;                     /* whether the client may see these, and paths */
+        bool peers;                     /* the client may see peers and paths */
 } MetricTree;
 
 static void add_records(JsonWriter *w, const MetricTree *t, const char *object, size_t length);
@@ -66,8 +67,8 @@ int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant 
         return 1;
 }
 
-/* Adds all metrics whose names begin with the first prefix_length characters of that of *index, which is
- * moved past them. */
+/* Adds all metrics whose names have the first prefix_length characters of that of metric *index. Advances
+ * *index. */
 static void add_metrics(JsonWriter *w, const MetricTree *t, size_t prefix_length, size_t *index) {
         const char *prefix = t->table[*index].name;
 
@@ -107,7 +108,7 @@ static void add_present(JsonWriter *w, const char *key, uint64_t value) {
         add_metrics(w, &(MetricTree) { .table = metrics, .n = ELEMENTSOF(metrics), .values = record }, 0, \
                     &(size_t) { 0 })
 
-/* named: the client may see paths, too. */
+/* named: the client may see paths. */
 static void add_row(JsonWriter *w, const Row *row, const char *unit, bool named) {
         bool peer = row->kind == ROW_PEER;
         char buffer[ADDRESS_STRING_MAX];
@@ -128,7 +129,7 @@ static void add_row(JsonWriter *w, const Row *row, const char *unit, bool named)
         json_writer_close(w);
 }
 
-/* The endpoints, or the peers. Adds nothing if there are none. */
+/* Adds the array of endpoints, or of peers, unless it is empty. */
 static void add_rows(JsonWriter *w, const MetricTree *t, bool peers) {
         json_writer_open_array(w, peers ? "peers" : "endpoints");
         for (size_t i = 0; i < t->snapshot->n_rows; i++) {
@@ -228,7 +229,7 @@ void snapshot_write(const UnitIdentity *u, const Snapshot *s, bool peers, JsonWr
         json_writer_add_unsigned(w, "covered", s->covered);
         add_metrics(w, &tree, 0, &index);
         add_totals(w, &s->totals);
-        /* The only figure that is not a number is the one that there is none of */
+        /* NaN: not measured */
         if (!__builtin_isnan(s->cost_share)) {
                 json_writer_open_object(w, "cost", strlen("cost"));
                 json_writer_add_real(w, "share", s->cost_share);
@@ -253,7 +254,7 @@ int snapshot_to_text(const UnitIdentity *u, const Snapshot *s, bool peers, char 
         return json_writer_finish_text(&w, ret);
 }
 
-/* Levels of the moment. All other gauges are values over a window. */
+/* Current values. All other gauges are values over a window. */
 static const char *const exported_gauges[] = {
         "requests.server.inFlight",
         "requests.server.oldestInFlight",
@@ -297,8 +298,8 @@ static void add_total_distribution(JsonWriter *w, const TotalDistribution *d) {
         json_writer_close(w);
 }
 
-/* The innermost of the slices at the beginning of the path, as systemd reads it: groups within a unit may
- * have any name. */
+/* Adds the innermost slice at the beginning of the path, as in systemd: groups within a unit may have any
+ * name. */
 static void add_slice(JsonWriter *w, const char *control_group) {
         _cleanup_free_ char *slice = NULL;
         const char *found = NULL, *next;
@@ -319,7 +320,7 @@ static void add_slice(JsonWriter *w, const char *control_group) {
                 json_writer_add_string(w, "slice", slice);
 }
 
-/* Everybody may read an export: no peers, and no paths. */
+/* Without peers and paths, as any user may read an export. */
 static void add_tables(JsonWriter *w, const Snapshot *s) {
         json_writer_open_array(w, "endpoints");
         for (size_t i = 0; i < s->n_rows; i++)
@@ -377,7 +378,7 @@ static int buckets_to_json(const Histogram *h, sd_json_variant **ret) {
         size_t n = 0;
         int r = 0;
 
-        /* One array made at once: appending to one would copy it each time */
+        /* A single array, as appending would copy it each time */
         buckets = new0(sd_json_variant*, h->n_buckets);
         if (!buckets)
                 return -ENOMEM;

@@ -10,11 +10,11 @@
 #include "threshold.h"
 #include "window.h"
 
-/* Evaluations further apart than this many periods are not consecutive: the daemon or the system was
+/* Maximum distance of consecutive evaluations, in periods. If it is exceeded, the daemon or the system was
  * suspended, and values in between are unknown. */
 #define PERIODS_MAX 3U
 
-/* Larger integers are not exact in double, and thus in JSON. */
+/* Larger integers are not exact as double, and thus in JSON. */
 #define LIMIT_MAX ((double) (UINT64_C(1) << 53))
 
 static const char *const state_table[_THRESHOLD_STATE_MAX] = {
@@ -61,7 +61,7 @@ static void skip_blanks(Parser *p) {
                 p->rest++;
 }
 
-/* Consumes the word if it is the next one. */
+/* Consumes the next word if it is this one. */
 static bool next_is(Parser *p, const char *word) {
         const char *s;
 
@@ -132,7 +132,7 @@ static bool has_unit(const char *s) {
         return s[strspn(s, "0123456789. ")] != 0 || streq(s, "0");
 }
 
-/* what: position for the error message, such as "after 'for'" */
+/* what: position for messages, such as "after 'for'". */
 static int parse_duration(const Parser *p, const char *s, const char *what, uint64_t *ret) {
         char b[EXCERPT_MAX + 1];
         uint64_t nsec;
@@ -212,7 +212,7 @@ static int parse_limit(const Parser *p, const Metric *metric, const char *s, dou
                 return limit_settle(p, metric, s, value, ret);
         }
 
-        /* A pure number; shares may be given in percent */
+        /* A plain number; shares may be given in percent */
         if (parse_decimal(s, &end, &value) >= 0) {
                 bool share = metric->type == METRIC_REAL && streq(end, "%");
 
@@ -224,7 +224,7 @@ static int parse_limit(const Parser *p, const Metric *metric, const char *s, dou
                            "expected a number like '20' for '%s', got '%s'", metric->name, excerpt(s, b));
 }
 
-/* Whether endpoints, peers or file systems have the metric: tried with a row that has all values. */
+/* Whether endpoints, peers or file systems have the metric: tries a row with all values. */
 static bool metric_is_of_rows(const Metric *metric, const Selector *s) {
         Metrics values;
 
@@ -300,7 +300,7 @@ static int parse_metric(Parser *p, ThresholdRule *rule) {
         return 0;
 }
 
-/* The part behind "good". */
+/* Parses the value of "good". */
 static int parse_good(Parser *p, ThresholdRule *rule) {
         char value[THRESHOLD_LINE_MAX], b[EXCERPT_MAX + 1];
         double target;
@@ -461,7 +461,7 @@ int threshold_rule_parse(const char *line, uint64_t window_nsec, ThresholdRule *
         return 0;
 }
 
-/* Formats without loss, and with a unit: clients format values of the metric the same way. */
+/* Formats without loss in the largest unit possible, as clients format values of the metric. */
 static char* format_size(char buffer[static 32], double value) {
         size_t i = 0;
 
@@ -587,7 +587,7 @@ bool threshold_machine_step(const ThresholdRule *rule, ThresholdMachine *m, uint
                               THRESHOLD_VIOLATED : THRESHOLD_OK;
         bool late = m->looked_at != 0 && now > m->looked_at + PERIODS_MAX * threshold_rule_get_period(rule);
 
-        /* Evaluations were missed: durations start anew */
+        /* Evaluations were missed: durations restart */
         if (late)
                 m->next_since = m->unknown_since = 0;
         m->looked_at = now;
@@ -598,8 +598,8 @@ bool threshold_machine_step(const ThresholdRule *rule, ThresholdMachine *m, uint
                 next = THRESHOLD_VIOLATED;
 
         if (next == THRESHOLD_UNKNOWN) {
-                /* A value that comes and goes, near the minimum number of samples, neither changes the state
-                 * nor interrupts a pending change, unless it stays absent */
+                /* A value that is absent now and then, near the minimum number of samples, neither changes
+                 * the state nor interrupts a pending change, unless it stays absent */
                 if (m->unknown_since == 0)
                         m->unknown_since = now;
                 if (now - m->unknown_since < MAX(rule->enter_nsec, rule->leave_nsec))

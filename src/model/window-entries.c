@@ -7,13 +7,13 @@
 /* ---- entries ------------------------------------------------------------------------------------------ */
 
 bool window_is_for_rows(uint64_t window) {
-        /* Windows of 1 s begin at a boundary of level 0, which entries do not have: they would not add up to
+        /* Windows of 1 s begin at boundaries of level 0, which entries do not have: they would not add up to
          * the unit */
         return window == WINDOW_TOTAL || (window_is_valid(window) &&
                 window_level(window) == QOS_ENTRY_LEVEL);
 }
 
-/* A counter of 64 bits in two words. */
+/* Reads a counter of 64 bits in two words. */
 static uint64_t carried_load(const __u32 *cell, const __u32 *carry) {
         uint32_t high = map_load32(carry), low, again;
 
@@ -82,7 +82,7 @@ static int row_subtract_checkpoint(const struct qos_peer_entry *row, uint64_t bo
                 return 0;
         }
 
-        /* The entry is younger than the boundary: everything in it is within the window */
+        /* The entry is younger than the boundary, and entirely within the window */
         return map_load32(&row->written) < QOS_ENTRY_CHECKPOINTS && boundary < oldest ? 0 : -ENOENT;
 }
 
@@ -191,8 +191,8 @@ static bool entry_is_endpoint(const struct qos_unit_map *u, unsigned number) {
                __atomic_load_n(&u->names[number].kind, __ATOMIC_RELAXED) == QOS_ENTRY_ENDPOINT;
 }
 
-/* Programs count an event of another endpoint in its entry, and then in the unit (record_count()). Read in
- * the opposite order, no event is in the unit alone. */
+/* Programs count an event of another endpoint in its entry before the unit (record_count()). Reading in the
+ * opposite order, no event is found in the unit only; the difference may be negative. */
 static uint64_t difference_get(uint64_t all, uint64_t others) {
         return (int64_t) (all - others) > 0 ? all - others : 0;
 }

@@ -16,9 +16,9 @@ unsigned window_level(uint64_t window) {
                2 : 3;
 }
 
-/* A window of six or more sub-windows does not include the oldest, incomplete one, so as not to be longer
- * than requested; with fewer, it would be much too short. The machine may have been up for less than the
- * window. */
+/* Windows of six or more sub-windows exclude the oldest, incomplete one, so as not to be longer than
+ * requested; shorter windows would lack too much without it. Limited, as the machine may have been up for
+ * less than the window. */
 uint64_t window_boundary(uint64_t current, uint64_t n) {
         uint64_t end = current + (n >= 6);
 
@@ -40,8 +40,8 @@ uint32_t map_load32(const __u32 *p) {
 const Parts window_all_parts = { .parts = { { 0, QOS_COUNTERS } }, .n = 1,
                                  .distributions = WINDOW_ALL_DISTRIBUTIONS };
 
-/* The cells of selected distributions, and all plain counters. The sum of a distribution stored as a
- * difference is nearly always 0, and so are its cells. */
+/* The cells of selected distributions, and all plain counters. The sum of a distribution stored as
+ * differences is usually unchanged, and then all its cells are. */
 static Parts parts_of(unsigned distributions) {
         Parts p = {};
 
@@ -65,8 +65,8 @@ static Parts parts_of(unsigned distributions) {
         return p;
 }
 
-/* Reads 32 bit cells and their carries. A carry during the read is very unlikely: all cells are copied
- * first, and read again only then. */
+/* Reads 32 bit cells and their carries. Copies all of them; only if a carry has changed meanwhile, which is
+ * very unlikely, reads them again one by one. */
 static void cells_read(const struct qos_unit_map *u, unsigned first, unsigned end, uint64_t *cells) {
         uint32_t carries[QOS_COUNTERS], lows[QOS_COUNTERS];
         size_t size = (end - first) * sizeof(uint32_t);
@@ -118,10 +118,10 @@ static bool counters_are_still(const struct qos_unit_map *u, const Parts *parts,
         return changes == 0;
 }
 
-/* A bin and the sum of its distribution are two words: a concurrent sample may be in one and not in the
- * other yet. Counters that are unchanged after reading have no sample in between. Reading takes 1 to 2 us:
- * at 100,000 requests per second a fifth of the attempts fail, and practically never all SETTLE_TRIES of
- * them. If they do, the error is one sample per CPU. */
+/* Limit of attempts to read counters without a concurrent sample, which may be in the sum of a distribution,
+ * but not in its bin yet: counters have to be unchanged after reading. Reading takes 1 to 2 us: at 100,000
+ * requests per second a fifth of the attempts fail, but practically never all. Then the error is one sample
+ * per CPU. */
 #define SETTLE_TRIES 32
 void counters_read_settled(const struct qos_unit_map *u, const Parts *parts, uint64_t *cells,
                            uint64_t *sums) {
@@ -132,8 +132,8 @@ void counters_read_settled(const struct qos_unit_map *u, const Parts *parts, uin
         }
 }
 
-/* As counters_read_settled(), but faster: programs add to the sum before the bin, so unchanged sums mean no
- * sample in between. */
+/* As counters_read_settled(), but faster: programs add to the sum before the bin, so that there was no
+ * sample if sums are unchanged. */
 static void parts_read_settled(const struct qos_unit_map *u, const Parts *parts, uint64_t *cells,
                                uint64_t *sums) {
         uint64_t again[QOS_SUMS];
@@ -158,15 +158,15 @@ typedef struct Checkpoint {
         int64_t in_flight, open;
 } Checkpoint;
 
-/* Finds the checkpoint that has the boundary, and its first and last; NULL: none. */
+/* Finds the checkpoint of a boundary, and its first and last boundary; NULL: none. */
 static const struct qos_checkpoint* checkpoint_find(const struct qos_unit_map *u, unsigned level,
                                                     uint64_t boundary, uint64_t *ret_first,
                                                     uint64_t *ret_last) {
         unsigned n = QOS_LEVEL_CHECKPOINTS(level), guess;
         uint64_t epoch = map_load(&u->epoch) / QOS_LEVEL_EPOCHS(level);
 
-        /* The index, if a checkpoint was written at every boundary; otherwise it was written later.
-         * Checkpoints are pages apart: checking all of them takes as long as reading one */
+        /* The index, if a checkpoint was written at every boundary. Checkpoints are pages apart, so that
+         * checking all of them would take as long as reading one */
         guess = (map_load32(&u->written[level]) % n + 2 * n - 1 - (epoch - MIN(boundary, epoch)) % n) % n;
         for (unsigned i = 0; i < n; i++) {
                 const struct qos_checkpoint *c = &u->checkpoints[QOS_LEVEL_FIRST_CHECKPOINT(level) +
@@ -206,7 +206,7 @@ static int checkpoint_read(const struct qos_unit_map *u, unsigned level, uint64_
         return checkpoint_is_still(c, first, last) ? 0 : -ENOENT;
 }
 
-/* Subtracts modulo 2^32; the result is negative for distributions stored as differences */
+/* Subtracts modulo 2^32. Results may be negative for distributions stored as differences. */
 static void checkpoint_subtract(const Checkpoint *c, uint64_t *cells, uint64_t *sums) {
         for (unsigned i = 0; i < QOS_COUNTERS; i++)
                 cells[i] = (uint64_t) (int64_t) (int32_t) ((uint32_t) cells[i] - c->cells[i]);
@@ -214,8 +214,7 @@ static void checkpoint_subtract(const Checkpoint *c, uint64_t *cells, uint64_t *
                 sums[k] -= c->sums[k];
 }
 
-/* Counters that differ from a checkpoint: some dozen of several thousand cells, all others are only
- * compared. */
+/* Counters that differ from a checkpoint: some dozen of several thousand cells. */
 typedef struct Changes {
         unsigned n;
         uint16_t cells[QOS_COUNTERS];
@@ -305,7 +304,7 @@ void bins_settle(uint64_t *bins, unsigned n) {
         uint64_t signs = 0;
         int64_t missing = 0;
 
-        /* Usually no bin is negative, which is checked for all at once */
+        /* Fast path: usually no bin is negative */
         for (unsigned i = 0; i < n; i++)
                 signs |= bins[i];
         if ((int64_t) signs >= 0)
@@ -318,8 +317,8 @@ void bins_settle(uint64_t *bins, unsigned n) {
         }
 }
 
-/* Adds the base to distributions stored as differences (unit-map.h). Differences add up to zero, so that the
- * number of samples is that of the base, whatever is torn. */
+/* Adds the base distribution to those stored as differences (unit-map.h). Differences add up to zero, so
+ * that the number of samples is that of the base, even with concurrent samples. */
 static void window_complete(WindowReading *r, const Parts *parts) {
         if (parts->distributions & 1U << QOS_LATENCY)
                 for (unsigned i = 0; i < HISTOGRAM_FINE_BINS; i++)
@@ -450,8 +449,7 @@ static void total_read(const WindowSources *w, uint64_t now, const Parts *parts,
                 ret->maxima[d] = MAX(ret->maxima[d], w->base->maxima[d]);
 }
 
-/* Adds the counters of a map since a boundary of the level. Returns 0 if there are none, 1 if there may be
- * some. */
+/* Adds the counters of a map since a boundary of the level. Returns 1; 0: nothing was counted since. */
 static int source_read(const WindowSource *b, unsigned level, uint64_t boundary, uint64_t current,
                        const Parts *parts, WindowReading *ret) {
         uint64_t cells[QOS_COUNTERS], sums[QOS_SUMS], step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
@@ -461,11 +459,10 @@ static int source_read(const WindowSource *b, unsigned level, uint64_t boundary,
         Changes changes;
 
         for (unsigned try = 0; try < TRIES_MAX; try++) {
-                /* Read before the counters: a concurrent event may then be in both, but not be lost */
+                /* Read before the counters: a concurrent event may then be in both, but is not lost */
                 bool quiet = map_load(&u->epoch) / QOS_LEVEL_EPOCHS(level) < boundary;
 
-                /* Selected distributions are read ten times a second for thresholds: only changes are
-                 * copied */
+                /* Copy changes only, as thresholds read selected distributions ten times a second */
                 if (parts != &window_all_parts && !young) {
                         /* No event within the window, and no signature requested */
                         if (quiet)
@@ -646,7 +643,7 @@ void window_read_since(const WindowSources *w, uint64_t now, const WindowMark *m
         maxima_settle(ret, &window_all_parts);
 }
 
-/* The counters at a boundary of level 2 in the past. */
+/* Reads the counters at a boundary of level 2 in the past. */
 static int boundary_read(const WindowSource *b, uint64_t boundary, Checkpoint *ret) {
         const struct qos_unit_map *u = b->map;
         uint64_t cells[QOS_COUNTERS];
@@ -660,7 +657,7 @@ static int boundary_read(const WindowSource *b, uint64_t boundary, Checkpoint *r
                 if (checkpoint_read(u, 2, boundary, ret) >= 0)
                         return 0;
 
-                /* No checkpoint yet as there was no event since: its contents would be the current
+                /* Without an event since, there is no checkpoint yet, which would have the current
                  * counters */
                 if (map_load(&u->epoch) / QOS_LEVEL_EPOCHS(2) >= boundary) {
                         if (map_load32(&u->rolling) == 0 && checkpoint_read(u, 2, boundary, ret) < 0)
@@ -680,14 +677,13 @@ static int boundary_read(const WindowSource *b, uint64_t boundary, Checkpoint *r
         return -EAGAIN;
 }
 
-/* Adds the counters of a map at the end of a step, and with without_from subtracts those at its
- * beginning. */
+/* Adds the counters of a map at the end of a step. without_from: subtracts those at its beginning. */
 static int source_read_step(const WindowSource *b, uint64_t n, bool without_from, Checkpoint *sum) {
         Checkpoint from = {}, to, again;
         int r;
 
-        /* A moved sample leaves the checkpoints in chronological order: none was moved if the later
-         * checkpoint is unchanged after reading the earlier one */
+        /* A moved sample leaves checkpoints in chronological order: if the later checkpoint is unchanged
+         * after the earlier one was read, none was moved */
         for (unsigned try = 0; ; try++) {
                 r = boundary_read(b, n + 1, &to);
                 if (r >= 0 && without_from)
@@ -768,7 +764,7 @@ int window_read_clock(const struct qos_unit_map *u, unsigned level, uint64_t bou
                         if (checkpoint_is_still(c, first, last))
                                 return 0;
                 }
-                /* No event since, so its value would be the current one */
+                /* Without an event since, the clock has its current value */
                 now = map_load(&u->serving);
                 __atomic_thread_fence(__ATOMIC_ACQUIRE);
                 if (map_load32(&u->rolling) == 0 &&

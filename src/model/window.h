@@ -126,7 +126,7 @@ bool window_is_incomplete(const WindowReading *reading);
  * status codes if no protocol has them. incomplete: see window_is_incomplete(). */
 void window_classify(uint64_t overlaps, bool incomplete, Requests *requests);
 
-/* Counters of this moment, and what was added to them later. */
+/* Records the counters at this time, and reads what was added to them since a mark. */
 void window_mark(const WindowSources *sources, uint64_t now, WindowMark *ret);
 void window_read_since(const WindowSources *sources, uint64_t now, const WindowMark *mark,
                        WindowReading *ret);

@@ -4,9 +4,9 @@
 
 #include "worst-wait.h"
 
-/* Share of requests with known states that is representative of all. */
+/* Minimum share of requests with known states to represent all. */
 #define ATTRIBUTED_MIN 0.5
-/* Smaller shares are not worth mentioning. */
+/* Minimum share to be reported. */
 #define WORST_WAIT_MIN 0.05
 
 bool worst_wait_is_of_service(double attributed) {
@@ -15,7 +15,7 @@ bool worst_wait_is_of_service(double attributed) {
 
 bool worst_wait_find(const double shares[static QOS_STATES], bool of_service, enum qos_state *ret_state,
                      double *ret_share) {
-        /* In other states threads may be idle, or waiting for a request */
+        /* In other states threads may be idle */
         static const bool held_back[QOS_STATES] = {
                 [QOS_STATE_RUN_QUEUE] = true,
                 [QOS_STATE_THROTTLED] = true,

@@ -56,7 +56,7 @@ static const char* excerpt_of(const char *s) {
         return excerpt(s, buffer);
 }
 
-/* Reports something invalid in a line, which is ignored. */
+/* Logs something invalid in a line, which is ignored. */
 static void _printf_(4, 5) section_ignore(XqosSection *d, const char *path, unsigned line,
                                           const char *format, ...) {
         _cleanup_free_ char *text = NULL;
@@ -144,7 +144,7 @@ static int set_threshold(XqosSection *d, const char *path, unsigned line, const 
         return 0;
 }
 
-/* The settings are a list of units each. name: of the setting. */
+/* Parses a list of units. name: of the setting. */
 static int set_starts(XqosSection *d, XqosEvent e, const char *name, const char *path, unsigned line,
                       char *value) {
         char *state;
@@ -155,7 +155,7 @@ static int set_starts(XqosSection *d, XqosEvent e, const char *name, const char 
                 _cleanup_free_ char *expanded = NULL;
                 int r;
 
-                /* Any unit with an instance shows what is wrong */
+                /* Validates the word by expanding it for any unit with an instance */
                 r = unit_name_expand(word, "a@a.service", &expanded);
                 if (r == -ENOMEM)
                         return r;

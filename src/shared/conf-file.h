@@ -12,7 +12,7 @@
 
 typedef struct ConfSetting {
         const char *name;
-        /* Parses a non-empty value. Returns NULL, or on failure a text of what was expected. */
+        /* Parses a non-empty value. Returns NULL, or on failure a description of the expected value. */
         const char* (*set)(void *data, const char *value);
         size_t offset, size;            /* of the field in the data; an empty value resets it to the
                                          * default */

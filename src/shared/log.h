@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Log messages go to the journal if standard error is connected to it, else to standard error. log_*_errno()
- * return the given error as negative errno. */
+/* Messages are sent to the journal if standard error is connected to it, or else to standard error.
+ * log_*_errno() return the error as a negative errno. */
 
 #include <syslog.h>
 

@@ -244,7 +244,7 @@ static void auto_attach_query_stopped(AutoAttach *a) {
         }
 }
 
-/* Logs once how many units are attached, and how much memory that takes at least. */
+/* Logs once the number of units that are attached, and the memory that they need at least. */
 static void auto_attach_log_plan(AutoAttach *a) {
         ProbesInfo info;
         unsigned n = 0;

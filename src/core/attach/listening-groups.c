@@ -11,10 +11,10 @@
 #include "listening-groups.h"
 #include "util.h"
 
-/* TCP_LISTEN of the kernel. */
+/* As TCP_LISTEN in the kernel. */
 #define STATE_LISTEN 10
 
-/* Netlink messages are not larger. */
+/* Maximum size of netlink messages. */
 #define MESSAGE_SIZE 32768U
 
 struct ListeningGroups {
@@ -23,7 +23,7 @@ struct ListeningGroups {
         ListeningHandlers handlers;
         void *userdata;
         uint8_t family;                 /* being read; AF_UNSPEC: none */
-        uint32_t seq;                   /* of its request: replies to earlier ones may still come */
+        uint32_t seq;                   /* of its request; replies to earlier ones may still arrive */
 };
 
 static int request_family(ListeningGroups *l, uint8_t family) {
@@ -66,7 +66,7 @@ static void report_group(ListeningGroups *l, const struct nlmsghdr *h) {
                 }
 }
 
-/* Returns 0 as long as there is more of the family, else 1. */
+/* Returns 1 at the end of the family's sockets, else 0. */
 static int read_message(ListeningGroups *l, const struct nlmsghdr *h) {
         const struct nlmsgerr *e = NLMSG_DATA(h);
 

@@ -20,7 +20,7 @@
 
 /* ---- observing ---------------------------------------------------------------------------------------- */
 
-/* Continues with the retained map: ancestors still sum it up. */
+/* Continues with the map of the retained unit, which ancestors still sum up. Frees it. */
 static void unit_reuse_retained(Unit *u, Unit *retained) {
         Manager *m = u->manager;
 
@@ -45,7 +45,7 @@ void unit_claim_cgroups(Unit *u) {
 void unit_complete_claim(Unit *u) {
         Manager *m = u->manager;
 
-        /* Again, for the groups that were assigned last */
+        /* Again, for groups assigned since unit_claim_cgroups() */
         hierarchy_push_to_kernel(m, u);
         if (unit_find_ancestor(u))
                 hierarchy_reassign_sockets(m);
@@ -87,7 +87,7 @@ void unit_start(Unit *u) {
                 if (r < 0) {
                         probe_remove_unit(m->probe, u->index);
                         u->view = NULL;
-                        u->contention.map = NULL; /* of the previous attach, see unit_reuse_retained() */
+                        u->contention.map = NULL; /* owned by u since unit_reuse_retained() */
                         u->contention.cpus = NULL;
                         u->contention.probes = 0;
                         u->storage.map = NULL;
@@ -100,7 +100,7 @@ void unit_start(Unit *u) {
                 return;
         }
 
-        /* Before anything is counted */
+        /* Before control groups are assigned, so that nothing excluded is counted */
         unit_apply_excludes(u);
         unit_claim_cgroups(u);
         if (u->n_listen > 0)
@@ -129,7 +129,7 @@ static void on_programs_loaded(int error, void *userdata) {
 
         m->programs.start = probe_start_free(m->programs.start);
         if (m->units.n == 0 && now_usec(CLOCK_MONOTONIC) >= m->programs.keep_until) {
-                manager_stop_probe(m); /* all were detached meanwhile */
+                manager_stop_probe(m); /* all units were detached meanwhile */
                 return;
         }
         manager_start_units(m, error);
@@ -158,8 +158,8 @@ static int on_programs_unused(sd_event_source *source, uint64_t usec, void *user
         return 0;
 }
 
-/* Loading takes two to three seconds of CPU time. Keeping programs loaded this long limits a user who
- * attaches and detaches in a loop to a fifth of a CPU. */
+/* Time for which unused programs stay loaded. Loading takes two to three seconds of CPU time, so that a loop
+ * of attach and detach takes a fifth of a CPU at most. */
 #define PROGRAMS_KEEP_USEC (15 * USEC_PER_SEC)
 
 /* To be called when a user other than root no longer needs programs. */
@@ -214,7 +214,7 @@ void unit_stop(Unit *u) {
         hierarchy_push_to_kernel(m, NULL);
 }
 
-/* The last hold was dropped. */
+/* To be called when the last hold was dropped: stops observing the unit, and frees it. */
 void unit_detach(Unit *u) {
         Manager *m = u->manager;
         bool listened = u->n_listen > 0;
@@ -238,7 +238,7 @@ void unit_detach(Unit *u) {
 
 /* ---- attaching ---------------------------------------------------------------------------------------- */
 
-/* The control group path has changed. */
+/* To be called with the new control group path of the unit. */
 void unit_set_cgroup(Unit *u, const char *control_group) {
         if (u->view)
                 probe_unassign_path(u->manager->probe, u->control_group);

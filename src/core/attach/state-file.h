@@ -11,7 +11,7 @@ typedef struct StateFile {
         sd_event_source *later;         /* deferred write; NULL: none is pending */
 } StateFile;
 
-/* From now on the file is written at each change. */
+/* Enables writing of the file after each change. */
 int state_file_init(Manager *m);
 void state_file_done(Manager *m);
 

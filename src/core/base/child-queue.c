@@ -22,7 +22,7 @@ typedef struct ChildSlot {
 } ChildSlot;
 
 struct ChildQueue {
-        ChildSlot slots[2];             /* of other users, and of root */
+        ChildSlot slots[2];             /* 0: of users other than root, 1: of root */
 };
 
 struct ChildJob {
@@ -145,7 +145,7 @@ static void slot_begin(ChildSlot *s) {
 
         if (!j || s->process != 0)
                 return;
-        /* A job that is not begun before its timeout ends without a process */
+        /* On failure the job remains queued until it is started for another one, or times out */
         if (slot_fork(s, j) < 0)
                 return;
         s->first = j->next;

@@ -29,8 +29,8 @@ void passed_fds_take(PassedFds *fds, Probe *probe) {
                         fds->sock_diag = fd;
                 else if (!probe_take_fd(probe, names[i], fd)) {
                         log_debug("Unknown descriptor '%s' received from the service manager.", names[i]);
-                        /* May be a link of another version: its program would run for as long as it is
-                         * stored */
+                        /* May be a BPF link of another version, whose program would run as long as the
+                         * descriptor is stored */
                         (void) sd_notifyf(/* unset_environment= */ false, "FDSTOREREMOVE=1\nFDNAME=%s",
                                           names[i]);
                         close_fd(fd);
@@ -41,7 +41,7 @@ void passed_fds_take(PassedFds *fds, Probe *probe) {
         }
         free(names);
 
-        /* May be many after an upgrade */
+        /* A single message, as there may be many after an upgrade */
         if (n_unknown > 0)
                 log_warning("Removed %u unknown descriptor%s from the descriptor store: '%s'%s",
                             n_unknown, n_unknown == 1 ? "" : "s", strempty(unknown),

@@ -7,7 +7,7 @@
 
 typedef struct Probe Probe;
 
-/* Negative: not passed, or taken. */
+/* Negative: not passed, or taken by another owner. */
 typedef struct PassedFds {
         int varlink, varlink_root;      /* listening sockets */
         int sock_diag;                  /* sock_diag(7) of the host */

@@ -8,11 +8,11 @@
 #define PID1_NAME "org.freedesktop.systemd1"
 #define PID1_PATH "/org/freedesktop/systemd1"
 
-/* Maximum number of suggestions. */
+/* Limit of the result of service_manager_list(). */
 #define SUGGESTIONS_MAX 5
 
-/* Concurrent calls. dbus-daemon limits pending replies to 128 per connection and rejects further calls, so
- * that with many units the rest would be lost. Leaves some for calls to other services. */
+/* Limit of concurrent calls. dbus-daemon rejects calls beyond 128 pending replies per connection; this
+ * leaves some for calls to other services. */
 #define CALLS_MAX 64U
 
 typedef struct Watch {
@@ -129,7 +129,8 @@ static int call_get_all_of(ServiceManagerCall *c, const char *name, sd_bus_messa
         return r < 0 ? r : call_get_all(c, path, handler);
 }
 
-/* A fictitious instance shows the common path of all instances. It is never started. */
+/* Reply for a fictitious instance, from which the common path of all instances is taken. It is never
+ * started. */
 static int on_instance(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         _cleanup_(properties_done) Properties instance = {};
         ServiceManagerCall *c = ASSERT_PTR(userdata);
@@ -148,8 +149,8 @@ static int on_instance(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         return 0;
 }
 
-/* PID 1 calls listen() in a process in the control group of the socket unit, unless it cannot filter
- * packets. */
+/* PID 1 calls listen() in a process in the control group of the socket unit if BPF firewalls are
+ * supported. */
 static int socket_groups_append(ServiceManagerCall *c, const UnitInfo *socket) {
         _cleanup_free_ char *group = NULL, *all = NULL;
 
@@ -286,7 +287,7 @@ static int on_unit_loaded(sd_bus_message *m, void *userdata, sd_bus_error *error
         if (sd_bus_message_is_method_error(m, NULL)) {
                 const sd_bus_error *e = sd_bus_message_get_error(m);
 
-                /* These errors are results; others mean that the query failed */
+                /* With these errors there is no such unit; others mean that the query failed */
                 call_finish(c, sd_bus_error_has_names(e, SD_BUS_ERROR_INVALID_ARGS, PID1_NAME
                                                       ".NoSuchUnit") ? -ENOENT : -sd_bus_error_get_errno(e),
                             e->message, NULL, NULL);
@@ -556,7 +557,7 @@ static int watch_install(ServiceManager *s, Watch *w) {
                                          "PropertiesChanged", on_unit_changed, NULL, w);
 }
 
-/* daemon-reload, of the same service manager or a new one. */
+/* Subscribes to the end of a daemon-reload, and to restarts of the service manager. */
 static int service_manager_listen_always(ServiceManager *s) {
         int r;
 
@@ -600,7 +601,8 @@ int service_manager_listen_loaded(ServiceManager *s, service_manager_loaded_t ha
 
 /* Subscribes to signals needed while units are attached. */
 static int service_manager_listen(ServiceManager *s) {
-        /* Start or stop of sockets, whose own signals are too frequent: one per connection */
+        /* Start and stop of sockets. Signals of the sockets themselves would be too frequent: one per
+         * connection */
         return sd_bus_match_signal_async(s->bus, &s->job_slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager",
                                          "JobRemoved",
                                          on_job_removed, NULL, s);

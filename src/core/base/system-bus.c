@@ -8,7 +8,7 @@
 #include "service-manager.h"
 #include "system-bus.h"
 
-/* Where sd_bus_open_system() connects to. */
+/* Default address of sd_bus_open_system(). */
 #define SYSTEM_BUS_ADDRESS "unix:path=/run/dbus/system_bus_socket"
 
 /* Interval of reconnects to the system bus. */

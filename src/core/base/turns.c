@@ -2,21 +2,21 @@
 
 #include "turns.h"
 
-/* After the turn of a client its user, other than root, waits for this multiple of its CPU time: no user
- * has more than a fifth of the CPU. */
+/* Pause of a user other than root after a turn, as a multiple of its CPU time: no user has more than a fifth
+ * of the CPU. */
 #define TURN_PAUSE 4U
 
 /* The same for all users other than root together: half of the CPU is left to root. */
 #define TURN_PAUSE_OTHERS 1U
 
-/* CPU time of a reply in several turns whose pauses follow the reply, as one, for one reply of a user at a
- * time: an export of 64 units with all probes takes 14 ms, and is to be complete within 50 ms. All users
- * together pause as ever. */
+/* Limit of the CPU time of a reply in several turns after which the user pauses once, at its end. Applies to
+ * one reply of a user at a time; the pause of all users together is not deferred. An export of 64 units with
+ * all probes takes 14 ms, and has to be complete within 50 ms. */
 #define TURN_REPLY_NSEC (20 * NSEC_PER_MSEC)
 
-/* No turn makes a user wait for longer than this. Only one that loads BPF programs takes so much time: the
- * user that is the first to attach a unit is not charged for what all use. How often that happens is limited
- * by PROGRAMS_KEEP_USEC. */
+/* Limit of the pause after a turn. Only a turn that loads BPF programs reaches it: the first user to attach
+ * a unit is not charged for programs that all users share. PROGRAMS_KEEP_USEC limits how often that
+ * happens. */
 #define TURN_PAUSE_MAX_NSEC NSEC_PER_SEC
 
 /* Accuracy of the end of a pause. */
@@ -24,9 +24,9 @@
 
 struct TurnQueue {
         sd_event *event;
-        sd_event_source *turn;          /* NULL: no client has the next turn */
-        sd_event_source *timer;         /* when the first pause is over */
-        TurnUser *users;                /* the one that had a turn is the last */
+        sd_event_source *turn;          /* next turn; NULL: none scheduled */
+        sd_event_source *timer;         /* end of the first pause */
+        TurnUser *users;                /* least recently served first */
         uint64_t others_not_before;     /* CLOCK_MONOTONIC ns */
         unsigned n_unread;              /* of all users */
 };
@@ -53,9 +53,8 @@ static int queue_arm(TurnQueue *q) {
                 return sd_event_source_set_enabled(q->timer, SD_EVENT_ONESHOT);
         }
 
-        /* A new event source each time: a defer source counts as pending since it was made, and sd-event
-         * dispatches what has been pending for longest. One that was enabled again would win against
-         * everything. */
+        /* A new event source each time: sd-event dispatches the source that has been pending longest, and a
+         * defer source has been since it was created, even while disabled */
         (void) sd_event_source_set_enabled(q->timer, SD_EVENT_OFF);
         return sd_event_add_defer(q->event, &q->turn, on_turn, q);
 }
@@ -79,7 +78,7 @@ static void user_charge(TurnQueue *q, TurnUser *u, const Turn *t, uint64_t nsec)
         q->others_not_before = pause_get_end(q->others_not_before, now, nsec, TURN_PAUSE_OTHERS);
 }
 
-/* Users without clients, after their pause: a new client does not end it. */
+/* Frees users without clients once their pause is over: they cannot skip it by reconnecting. */
 static void queue_forget_users(TurnQueue *q) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
 
@@ -189,7 +188,7 @@ static int on_turn(sd_event_source *s, void *userdata) {
         t = user->first;
         turn_cancel(t);
         cpu = now_nsec(CLOCK_THREAD_CPUTIME_ID);
-        user->n_turns++; /* the client may end, and be the last one */
+        user->n_turns++; /* keeps the user if its last client is freed */
         t->handler(t->userdata);
         user->n_turns--;
         user_charge(q, user, t, now_nsec(CLOCK_THREAD_CPUTIME_ID) - cpu);
@@ -220,7 +219,7 @@ void turn_done(Turn *t) {
         turn_set_unread(t, false);
         turn_set_reply(t, false);
         if (t->user)
-                t->user->n_turns--; /* it is forgotten later */
+                t->user->n_turns--; /* freed by queue_forget_users() */
         t->queue = NULL;
 }
 

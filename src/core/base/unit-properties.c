@@ -8,8 +8,8 @@
 #include "service-manager-internal.h"
 #include "unit-name.h"
 
-/* Limits per unit: sockets to be queried, and their addresses. Others are found when the service reads from
- * them. */
+/* Limits per unit: sockets to be queried, and their addresses. Other sockets are found when the service
+ * reads from them. */
 #define SOCKETS_MAX 32
 #define LISTEN_MAX 64
 
@@ -122,7 +122,7 @@ void properties_done(Properties *p) {
         *p = (Properties) {};
 }
 
-/* Aliases kept per unit: with more, it is still found by its name. */
+/* Limit of aliases per unit. A unit with more is still found by its canonical name. */
 #define ALIASES_MAX 16
 
 /* Reads an array of names with this suffix, at most max: space separated. */
@@ -210,7 +210,7 @@ static int files_collect(Properties *p) {
         return 0;
 }
 
-/* How a unit runs: name and type of each property, and where it goes. */
+/* Properties of the lifecycle: name, type, and field of Lifecycle. */
 static const struct {
         const char *name, *type;
         size_t offset, size;

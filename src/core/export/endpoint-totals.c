@@ -2,11 +2,12 @@
 
 #include "endpoint-totals.h"
 
-/* Readings of the first endpoint in one export. One is too small if an event of another endpoint is being
- * recorded meanwhile. After a restart there is no earlier export to compare it with. */
+/* Readings of the first endpoint per export, of which the maximum is used: one is too small if a request to
+ * another endpoint is being recorded meanwhile, and after a restart there is no earlier export to compare
+ * with. */
 #define FIRST_READINGS 3
 
-/* All but the latency, which moves between bins. */
+/* Counters that are made monotonic: all except the latency, of which samples move between bins. */
 static const enum qos_entry_counter counters[] = {
         QOS_ENTRY_COUNT, QOS_ENTRY_ERRORS_RESET, QOS_ENTRY_ERRORS_TIMEOUT, QOS_ENTRY_CLIENT_ABORTS,
         QOS_ENTRY_OVERLAPS,
@@ -53,7 +54,7 @@ static void row_raise(WindowRow *row, const WindowRow *other) {
                 row->sums[sums[k]] = MAX(row->sums[sums[k]], other->sums[sums[k]]);
 }
 
-/* The first endpoint of a unit that is counted in one map. */
+/* Reads the first endpoint again, for units with a single map. */
 static void first_raise(const struct qos_unit_map *u, RowsReading *rows) {
         for (size_t i = 0; i < rows->n; i++) {
                 RowReading *r = &rows->rows[i];

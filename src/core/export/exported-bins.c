@@ -6,7 +6,7 @@
 struct ExportedBins {
         uint64_t attached_since;        /* of the unit */
         uint64_t latency[QOS_DISTRIBUTION_BINS(QOS_LATENCY)];
-        uint64_t receive[QOS_DISTRIBUTION_BINS(QOS_RECEIVE)]; /* moves while it is recorded only */
+        uint64_t receive[QOS_DISTRIBUTION_BINS(QOS_RECEIVE)]; /* moves only while it is being recorded */
         uint64_t answer[QOS_DISTRIBUTION_BINS(QOS_ANSWER)];
         uint64_t client[HISTOGRAM_COARSE_BINS];
 };

@@ -16,7 +16,7 @@
 #include "state-label.h"
 #include "unit-name.h"
 
-/* The unit that the reading is about. */
+/* Contention maps and slots of the unit and its descendants. */
 typedef struct WaitsScope {
         ContentionSource buffer[UNITS_MAX_LIMIT];
         ContentionSources sources;
@@ -47,20 +47,20 @@ struct WaitsQuery {
         WaitsScope scope;
         ThreadsReading threads;
         ResourcesReading resources;
-        sd_json_variant **variants;     /* of the threads, and of the rest; NULL: not built yet */
+        sd_json_variant **variants;     /* of the threads; NULL: not allocated yet */
         size_t n_variants;
-        int fd;                         /* of the iterator; negative: all threads were visited */
+        int fd;                         /* iterator over threads; negative: all were visited */
 
-        Probe *probe;                   /* reads the memory maps for the names */
-        ChildJob *job;                  /* looks for them */
-        bool named;                     /* that was begun */
+        Probe *probe;                   /* for the child process */
+        ChildJob *job;                  /* search for names in progress; NULL: none */
+        bool named;                     /* names were searched, or the search has started */
         waits_names_t on_names;
         void *userdata;
 };
 
 /* ---- threads ------------------------------------------------------------------------------------------ */
 
-/* Time in which a thread runs or waits for a resource, without states of idle threads. */
+/* Time in which a thread runs or waits for a resource, without states of idle threads, for sorting. */
 static uint64_t thread_get_weight(const struct qos_thread *t) {
         return t->times[QOS_STATE_RUNNING] + t->times[QOS_STATE_RUN_QUEUE] + t->times[QOS_STATE_THROTTLED] +
                 t->times[QOS_STATE_LOCK] + t->times[QOS_STATE_DISK] + t->times[QOS_STATE_MEMORY];
@@ -73,7 +73,7 @@ static int thread_compare(const void *a, const void *b) {
         return v != w ? (v > w ? -1 : 1) : x->tid < y->tid ? -1 : x->tid > y->tid;
 }
 
-/* Threads with the least of it are merged into the rest. */
+/* Merges the threads with the least weight into the rest. */
 static void threads_fold(ThreadsReading *t) {
         qsort(t->threads, t->n, sizeof(*t->threads), thread_compare);
         for (; t->n > THREADS_MAX; t->n--) {
@@ -120,7 +120,7 @@ static int states_to_json(const __u64 *values, enum qos_state first, sd_json_var
         return 0;
 }
 
-/* n: number of threads together; 0: one thread */
+/* n: number of threads summed up in t; 0: t is a single thread */
 static int thread_to_json(const struct qos_thread *t, size_t n, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *times = NULL, *waits = NULL;
         uint64_t voluntary = 0;
@@ -198,8 +198,7 @@ int threads_query_to_json(WaitsQuery *q, sd_json_variant **ret) {
 
 /* ---- resources ---------------------------------------------------------------------------------------- */
 
-/* Limit of attempts to copy a row that a program reassigns meanwhile, which takes some hundred
- * nanoseconds. */
+/* Limit of attempts to copy a row that a program is reassigning, which takes some hundred nanoseconds. */
 #define ROW_READS 8
 
 static bool row_read(const struct qos_wait_target *from, struct qos_wait_target *ret) {
@@ -223,7 +222,7 @@ static int waker_compare(const void *a, const void *b) {
         return x->waits != y->waits ? (x->waits > y->waits ? -1 : 1) : 0;
 }
 
-/* Merges the wakers of another row of the same resource: those with most waits, up to the limit. */
+/* Merges the wakers of another row of the same resource. Keeps those with the most waits. */
 static void wakers_add(struct qos_wait_target *to, const struct qos_wait_target *from) {
         struct qos_waker all[2 * QOS_WAKERS] = {};
         size_t n = 0;
@@ -262,8 +261,8 @@ static void resources_fold(ResourcesReading *r) {
         }
 }
 
-/* Whether two targets are shown as one resource: sockets at one port of any address and protocol, a Unix
- * socket before and after a restart of its server, and places in one kernel function. */
+/* Whether two targets are shown as one resource: listeners on the same port of IPv4 and IPv6, a Unix socket
+ * before and after a restart of its server, and addresses within the same kernel function. */
 bool resource_equal(const struct qos_wait_target *a, const struct qos_wait_target *b) {
         const struct qos_resource *x = &a->resource, *y = &b->resource;
 
@@ -307,7 +306,7 @@ static void resources_add(ResourcesReading *r, const struct qos_wait_target *row
         r->resources[r->n++].row = *row;
 }
 
-/* A wait in progress: its target is known, and it is not recorded yet. */
+/* Adds a wait in progress, which is not recorded in the map yet. */
 static void on_waiting(const struct qos_thread *thread, void *userdata) {
         WaitsQuery *q = ASSERT_PTR(userdata);
         const ContentionSource *b = scope_get_source(&q->scope, thread);
@@ -336,7 +335,7 @@ void resources_reading_done(ResourcesReading *r) {
         *r = (ResourcesReading) {};
 }
 
-/* Limit of futexes, those with most time, whose names are searched in the memory of their processes. */
+/* Limit of futexes, by time, whose names are searched in the memory maps of their processes. */
 #define RESOLVED_MAX 16U
 
 typedef struct ResolvedName {
@@ -350,8 +349,8 @@ static bool wait_target_may_have_name(const WaitTarget *t) {
         return t->row.resource.kind == QOS_RESOURCE_FUTEX && t->row.process != 0;
 }
 
-/* In a child process: reading the memory map of a process that hangs in the kernel may hang, and so may
- * opening a file on a network file system. Names that are not found in time are absent. */
+/* Runs in a child process, as reading the memory map of a process that hangs in the kernel may block, and so
+ * may opening a file on a network file system. Names that are not found in time are absent. */
 static void look_up_names(int fd, void *userdata) {
         const WaitsQuery *q = ASSERT_PTR(userdata);
         const ResourcesReading *r = &q->resources;
@@ -470,7 +469,7 @@ int waits_query_step(WaitsQuery *q, Unit *u) {
 
         if (q->fd < 0)
                 return 0;
-        /* Units within the unit may have started and ended since the last step, with their maps */
+        /* Descendants of the unit may have been attached or detached since the last step */
         r = unit_get_waits_scope(u, &q->scope);
         if (r >= 0)
                 r = probe_read_threads(u->manager->probe, q->fd, q->scope.slots, q->scope.sources.n,
@@ -560,7 +559,7 @@ static const char *const kind_table[QOS_RESOURCE_KINDS] = {
         [QOS_RESOURCE_CPU]    = "cpu",
 };
 
-/* Inode number of the root of cgroupfs, which has no name: in a container it is that of the host. */
+/* Inode number of the root of cgroupfs, which has no name. In a container it is the host's root. */
 #define CGROUP_ROOT_ID 1U
 
 const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row, CgroupNames *groups,
@@ -584,16 +583,16 @@ const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row
                 (void) snprintf(ret, size, "another control group (%llu)",
                                 (unsigned long long) row->resource.id);
         utf8_sanitize(ret);
-        /* The kernel side has recorded the name, for units that have ended and beyond the limit of
-         * look-ups */
+        /* The programs have recorded the name, which is used for units that have ended, and beyond the limit
+         * of lookups */
         for (size_t i = 0; !unit && !startswith(known, "../") && unit_observed_suffixes[i]; i++)
                 if (endswith(known, unit_observed_suffixes[i]))
                         unit = ret;
         return unit;
 }
 
-/* Kind, name and address of a resource, the latter two of NAME_MAX_SIZE; the unit that listens there, or
- * had the CPU */
+/* Returns the kind of a resource. Formats its name and address, of NAME_MAX_SIZE each. *ret_unit: unit that
+ * listens at the address, or had the CPU. */
 static const char* resource_describe(const Unit *u, const WaitTarget *resource, CgroupNames *groups,
                                      char *name, char *address, const char **ret_unit) {
         const struct qos_wait_target *row = &resource->row;
@@ -740,8 +739,8 @@ static int resource_to_json(const Unit *u, const WaitTarget *resource, CgroupNam
                                                            SD_JSON_BUILD_VARIANT(wakers)));
 }
 
-/* Adds waits for a CPU that another control group of the same unit had to its row. names: of the rows.
- * False: there is no such row yet. */
+/* Adds waits for a CPU to the row of an occupant with the same name, if another control group of its unit
+ * has one. names: of the rows. False: no such row yet. */
 static bool cpu_row_merge(const WaitTarget *from, const char *name, char (*names)[NAME_MAX_SIZE],
                           WaitTarget *rows, size_t n) {
         for (size_t i = 0; i < n; i++)
@@ -771,8 +770,8 @@ int resources_query_to_json(WaitsQuery *q, Unit *u, sd_json_variant **ret) {
         for (size_t i = 0; i < reading->n; i++) {
                 const WaitTarget *row = reading->resources + i;
 
-                /* The time of a wait for a CPU that several groups had in turn is divided between these;
-                 * one of them has the wait */
+                /* The time of a wait for a CPU is divided between the groups that had the CPU in turn, but
+                 * counts as a wait of one of them */
                 if (row->row.waits == 0 && row->row.nsec == 0)
                         continue;
                 if (row->row.resource.kind == QOS_RESOURCE_CPU) {

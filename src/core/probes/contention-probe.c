@@ -34,7 +34,7 @@ bool unit_get_contention_sources(const Unit *u, ContentionSource *buffer, Conten
         return true;
 }
 
-/* Probes with a contention map that holds of the unit or its ancestors request. */
+/* Probes with a contention map that are requested by holds of the unit or its ancestors. */
 static ProbeMask unit_get_contention_probes(const Unit *u) {
         ProbeMask wanted = 0;
 
@@ -146,7 +146,7 @@ static int on_moves(sd_event_source *source, int fd, uint32_t revents, void *use
         return 0;
 }
 
-/* Contention map of the machine, the base of shares of devices. */
+/* Creates or removes the contention map of the machine, to which shares of devices relate. */
 static void contention_update_machine(Manager *m, bool wanted) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         int r;
@@ -167,8 +167,8 @@ static void contention_update_machine(Manager *m, bool wanted) {
         }
 }
 
-/* Shares of devices are relative to the I/O of the machine from now on. adopted: the unit has an older
- * contention map. */
+/* Starts counting the I/O of the machine, for the unit's shares of devices. adopted: the contention map is
+ * older. */
 static void unit_begin_shares(Unit *u, bool adopted) {
         Manager *m = u->manager;
         const ContentionSource source = {
@@ -182,7 +182,7 @@ static void unit_begin_shares(Unit *u, bool adopted) {
                 return;
         u->contention.machine_base_at = now_nsec(CLOCK_MONOTONIC);
         u->contention.shares_since = adopted ? u->contention.machine_base_at : 0;
-        /* no per-CPU maps: cannot fail */
+        /* cannot fail, as there are no per-CPU maps */
         (void) contention_counts_add(u->contention.machine_base, &source, u->contention.machine_base_at, 1);
 }
 
@@ -218,8 +218,8 @@ void contention_update(Manager *m) {
                         continue;
                 wanted = unit_get_contention_probes(u);
                 adopted = u->contention.map && u->contention.probes == 0;
-                /* Thread times are counted since the map was created, so probes cannot be added to an older
-                 * one. A map of the previous run keeps its probes */
+                /* Thread times are counted since the map was created, so "cpu" cannot be added to an older
+                 * one, except for a map of the previous run, which has its probes already */
                 if (u->contention.map &&
                     (wanted == 0 || (wanted & ~u->contention.probes & PROBE_CPU && !adopted)))
                         unit_destroy_contention(u);

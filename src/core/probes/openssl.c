@@ -11,12 +11,12 @@
 #include "openssl.h"
 #include "probe.h"
 
-/* Processes scanned per unit: a scan takes some tens of microseconds each, and processes of a service are
+/* Limit of processes scanned per unit. Each takes some tens of microseconds, and processes of a service are
  * mostly alike. */
 #define PROCESSES_MAX 1024U
 
 /* Initial delay before a unit is scanned again because of a missing library; doubled when nothing new is
- * found. A library other than OpenSSL is missing for as long as it is used. */
+ * found. A library other than OpenSSL is missing as long as it is used. */
 #define RESCAN_NSEC (10 * NSEC_PER_MSEC)
 #define RESCAN_MAX_NSEC (60 * NSEC_PER_SEC)
 
@@ -24,16 +24,16 @@
  * processes of all units. */
 #define SWEEP_NSEC (10 * NSEC_PER_SEC)
 
-/* The CPU time of a scan, to the delay before the unit is scanned again: at least this multiple. */
+/* Minimum delay before a unit is scanned again, as a multiple of the CPU time of its scan. */
 #define SCAN_PAUSE 9U
 
-/* Limit of the time of one turn: a process takes some tens of us, a group some ten. */
+/* Limit of the time of one turn. A process takes some tens of us, a group some ten. */
 #define SCAN_TURN_NSEC NSEC_PER_MSEC
 
 typedef enum ScanType {
         SCAN_DUE,                       /* units whose scan is due */
         SCAN_SWEEP,                     /* all, to release unused libraries */
-        SCAN_LIMITED,                   /* behind a sweep: those that wait for space */
+        SCAN_LIMITED,                   /* after a sweep: units limited so far */
 } ScanType;
 
 /* Scans units one after the other, in turns of root, as no other user may request the probe. */
@@ -41,11 +41,11 @@ struct LibraryScan {
         Manager *manager;
         Turn turn;
         ScanType type;
-        unsigned next;                  /* slot of the next unit, unless of SCAN_DUE */
+        unsigned next;                  /* slot of the next unit, except for SCAN_DUE */
 
-        /* The unit that is being scanned. It may be gone. */
-        GroupWalk *groups;              /* NULL: none is */
-        FILE *processes;                /* of the group that is being read, or NULL */
+        /* The unit being scanned, which may have been detached */
+        GroupWalk *groups;              /* NULL: none */
+        FILE *processes;                /* cgroup.procs of the current group; NULL: none open */
         unsigned slot;
         uint32_t generation;
         bool due;
@@ -89,11 +89,11 @@ static void scan_enter_unit(LibraryScan *s, Unit *u, uint64_t now) {
         s->nsec = 0;
         if (!isempty(u->control_group) && group_walk_new(u->control_group, u->instances, &s->groups) < 0)
                 (void) log_oom();
-        /* What is found missing from now on is scanned anew */
+        /* Libraries that are found missing from now on cause another scan */
         u->openssl.scan_pending = false;
 }
 
-/* The unit that is being scanned, or NULL if it is not to be scanned any more. */
+/* The unit being scanned; NULL: it no longer has to be. */
 static Unit* scan_get_unit(const LibraryScan *s) {
         Unit *u = s->manager->units.slots[s->slot];
 
@@ -126,7 +126,7 @@ static void scan_complete_unit(LibraryScan *s, Unit *u) {
                 manager_emit_unit_changed(u);
 }
 
-/* Reads a process, or begins with the next group. Returns false if there are no more. */
+/* Scans a process, or opens the next group. Returns false if there are no more. */
 static bool scan_step(LibraryScan *s) {
         int group, fd, pid, n;
 
@@ -164,7 +164,7 @@ static void scan_begin_sweep(LibraryScan *s) {
         s->next = 0;
 }
 
-/* Begins with the next unit. Returns false if there is none. */
+/* Starts with the next unit. Returns false if there is none. */
 static bool scan_begin_next(LibraryScan *s) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         Manager *m = s->manager;
@@ -214,7 +214,7 @@ static void library_schedule(Manager *m) {
                                          0, on_rescan, m);
 }
 
-/* Goes on for the time of a turn. */
+/* Continues for one turn. */
 static void on_scan_turn(void *userdata) {
         uint64_t end = now_nsec(CLOCK_MONOTONIC) + SCAN_TURN_NSEC;
         LibraryScan *s = ASSERT_PTR(userdata);
@@ -315,7 +315,7 @@ void openssl_update(Manager *m, Unit *started) {
                 watch = unit_wants_tls(u);
                 n += watch;
                 if (watch == u->openssl.watched && u != started) {
-                        /* May be set by a lease of the previous run */
+                        /* A lease of the previous run may have set it */
                         if (!watch)
                                 unit_update_probe_config(u);
                         continue;
@@ -353,6 +353,6 @@ void openssl_update(Manager *m, Unit *started) {
         if (!m->openssl.scan)
                 m->openssl.scan = scan_new(m);
         if (lost && m->openssl.scan)
-                scan_begin_sweep(m->openssl.scan); /* libraries of other units are kept */
+                scan_begin_sweep(m->openssl.scan); /* releases libraries that no other unit uses */
         openssl_scan(m);
 }

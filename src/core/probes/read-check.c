@@ -5,9 +5,8 @@
 #include "probe.h"
 #include "read-check.h"
 
-/* Units that read less than QOS_READS_CHECKED times are checked for so long: what a service does not do in
- * its first seconds under observation it mostly does not do. If it does later, the first of these requests
- * have no read time of their own. */
+/* Duration of the check of a unit that reads less than QOS_READS_CHECKED times: most services do in their
+ * first seconds what they do later. Otherwise the first spliced requests have no read time of their own. */
 #define CHECK_NSEC (10 * NSEC_PER_SEC)
 
 static int on_check_end(sd_event_source *source, uint64_t usec, void *userdata) {

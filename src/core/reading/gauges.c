@@ -11,8 +11,8 @@
 /* Interval of expiring UDP requests, which have a timeout of 10 s. */
 #define UDP_EXPIRE_NSEC NSEC_PER_SEC
 
-/* Interval of gauge corrections after the kernel has skipped programs, and their duration. A correction has
- * to be found twice; whatever changes meanwhile is left for later. */
+/* Interval of gauge corrections after the kernel has skipped programs, and their duration. A difference has
+ * to be found twice to be corrected; what changes in between is left to later runs. */
 #define RECONCILE_NSEC (5 * NSEC_PER_SEC)
 #define RECONCILE_FOR_NSEC (300 * NSEC_PER_SEC)
 
@@ -80,8 +80,8 @@ void gauges_refresh(Manager *m, uint64_t now, bool missing) {
         g->read_at = now;
         manager_find_lost_groups(m, now);
         missed_refresh(m, now);
-        /* Without requests in flight, there is no oldest one. Requests that arrive later have no known age,
-         * as those after the run */
+        /* Without requests in flight, there is no oldest one. The age of requests that arrive after this run
+         * is unknown */
         if (!manager_has_in_flight(m) || probe_read_oldest(m->probe, &g->sessions.oldest) < 0)
                 g->sessions.oldest = 0;
         if (now >= g->udp_expired_at + UDP_EXPIRE_NSEC) {

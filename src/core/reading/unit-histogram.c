@@ -67,7 +67,7 @@ const OtherDistribution storage_distributions[QOS_STORAGE_TIMED] = {
                                 offsetof(Metrics, storage.timed[QOS_STORAGE_OPEN].latency)  },
 };
 
-/* Of a distribution in contention or storage maps. -ENOENT: there is none of this name; -ENODATA: it is not
+/* For distributions of contention and storage maps. -ENOENT: no such distribution; -ENODATA: not
  * measured. */
 static int unit_get_other_histogram(Unit *u, const char *metric, uint64_t window, uint64_t now,
                                     Histogram *ret) {
@@ -153,7 +153,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                                      "'%.200s' is not a distribution, expected one like "
                                      "'requests.server.latency'", metric);
 
-        /* For seq, and for whether metrics are valid */
+        /* Provides seq, and whether metrics are valid */
         snapshot_read(u, NULL, window, &snapshot, &rows, NULL);
 
         if (of_rows) {
@@ -163,7 +163,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                 rows_sum(u, &rows, &selector, &value, &row);
                 if (!row.measured || row.count == ABSENT)
                         return -ENODATA;
-                /* Any distribution with coarse bins */
+                /* QOS_QUEUE stands for any distribution with coarse bins */
                 return histogram_fill(&snapshot, rows.covered, QOS_QUEUE, value.cells,
                                       value.sums[QOS_ENTRY_SUM_LATENCY], ret);
         }

@@ -18,8 +18,8 @@
 #include "unit-snapshot.h"
 #include "window.h"
 
-/* A single interval is sufficient: only steps not collected yet are of interest, and a gap between close
- * intervals is not known to be good either. */
+/* A single interval is sufficient: it only concerns steps that are not collected yet, and steps between two
+ * close violations are not known to be good either. */
 void unit_note_violation(Unit *u, uint64_t from, uint64_t until) {
         if (from > u->history.violated_until + WINDOW_STEPS * WINDOW_STEP_NSEC)
                 u->history.violated_since = from;
@@ -27,7 +27,7 @@ void unit_note_violation(Unit *u, uint64_t from, uint64_t until) {
         u->history.violated_until = MAX(u->history.violated_until, until);
 }
 
-/* Fills in contention of a step; newest: also values known for the present only. */
+/* Fills in contention of a step. newest: includes values that are only known for the present. */
 static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep *s) {
         uint64_t measured = manager_get_measured(u->manager);
         uint64_t *a = s->amounts;
@@ -150,9 +150,9 @@ int unit_collect_history(Unit *u) {
 
                 r = window_read_step(&reading.sources, n, &counters, &gauges);
                 if (r < 0)
-                        continue; /* keep the previous values, or the gap */
+                        continue; /* keep the previous values, if any */
 
-                /* Mostly unchanged since the last time */
+                /* Most steps are unchanged since the last collection */
                 violated = u->history.violated_until > n * WINDOW_STEP_NSEC &&
                            u->history.violated_since < (n + 1) * WINDOW_STEP_NSEC;
                 signature = counters.signature ^ gauges.in_flight << 32 ^ gauges.open ^
@@ -165,7 +165,7 @@ int unit_collect_history(Unit *u) {
                 step.timestamp = realtime - MIN(realtime, now - n * WINDOW_STEP_NSEC);
                 step.covered = counters.covered;
 
-                /* Raw counters: validity is decided when steps are shown, possibly merged */
+                /* Raw counters: validity is determined when steps are shown, possibly merged */
                 step.overlaps = counters.cells[QOS_COUNTER_OVERLAPS];
                 step.missed = window_is_incomplete(&counters);
                 metrics_fill(&reading.context, &counters, WINDOW_ALL_DISTRIBUTIONS, &metrics);

@@ -11,7 +11,7 @@
 #include "probe.h"
 #include "unit-peers.h"
 
-/* Retries: an entry is reassigned ten times a second at most, which takes some 10 us. */
+/* Limit of retries. Entries are reassigned ten times a second at most, which takes some 10 us. */
 #define TRIES_MAX 16
 
 /* ---- reading ------------------------------------------------------------------------------------------ */
@@ -163,7 +163,8 @@ void rows_read(const WindowSources *w, const uint64_t *sessions, uint64_t now, u
                 ret->measured = measurable;
                 ret->covered = covered;
 
-                /* An entry merged into the others meanwhile would be counted twice, or not at all */
+                /* Retry if entries were merged into the others meanwhile: they would be counted twice, or
+                 * not at all */
                 for (size_t i = 0; i < w->n; i++)
                         folds += __atomic_load_n(&w->sources[i].map->folds, __ATOMIC_ACQUIRE);
                 for (size_t i = 0; i < w->n && r >= 0; i++)
@@ -189,10 +190,10 @@ void rows_read(const WindowSources *w, const uint64_t *sessions, uint64_t now, u
 
 /* ---- conversion --------------------------------------------------------------------------------------- */
 
-/* Percentage of requests to a peer that may lack a latency of their own before no latency is shown. */
+/* Percentage of requests to a peer that may lack a latency of their own. Above that, no latency is shown. */
 #define BUNDLED_PERCENT 1
 
-/* All that is counted of a peer was parsed, or did not overlap. */
+/* Requests to a peer are counted only if they were parsed or did not overlap, so that any count is valid. */
 static bool row_is_overlapping(const WindowRow *from, RowKind kind, uint64_t known) {
         uint64_t count = from->cells[QOS_ENTRY_COUNT], overlaps = from->cells[QOS_ENTRY_OVERLAPS];
 
@@ -339,8 +340,8 @@ const char* unit_find_listening(const Unit *u, const Row *row) {
         if (row->rest)
                 return NULL;
 
-        /* In a network namespace, or below mounts, of their own users may listen on any address: their units
-         * do not take the place of root's */
+        /* Users may listen on any address within a network or mount namespace of their own: units of root
+         * take precedence */
         FOREACH_UNIT(other, u->manager)
                 if (unit_listens(other, row) &&
                     (!found || (!manager_uid_owns_attached(u->manager, found->name, 0) &&

@@ -4,8 +4,8 @@
 #include "service-manager.h"
 #include "unit-query.h"
 
-/* Limit of queries that wait for PID 1: a quarter of its pending calls, as every user may query units
- * that are not attached. Further queries fail with the error for those. */
+/* Limit of queries that wait for PID 1: a quarter of all concurrent calls, as every user may query units
+ * that are not attached. Beyond it the error is NotAttached. */
 #define UNIT_QUERIES_MAX 16U
 
 struct UnitQuery {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Finds out whether a name that no attached unit has is that of an existing unit. */
+/* Queries of PID 1 whether a unit that is not attached exists, for the error of a call. */
 
 #include "manager.h"
 

@@ -13,11 +13,11 @@
 #define REQUIRES_EXCHANGES PROGRAM_READ, PROGRAM_EGRESS
 #define REQUIRES_ARRIVALS REQUIRES_EXCHANGES, PROGRAM_INGRESS
 #define REQUIRES_CLOCK REQUIRES_ARRIVALS, PROGRAM_STATE
-#define REQUIRES_LISTENERS PROGRAM_FIND_SOCKETS /* the only source for older ones */
+#define REQUIRES_LISTENERS PROGRAM_FIND_SOCKETS /* the only source for listeners that existed before */
 
 #define REQUIRES_CALL(call) PROGRAM_STORAGE_##call##_BEGIN, PROGRAM_STORAGE_##call##_END
 
-/* Programs without which a figure is not measured. */
+/* Programs that are required to measure a value. */
 static const Program *const required[_MEASURED_MAX] = {
         [MEASURED_EXCHANGES]       = PROGRAMS(REQUIRES_EXCHANGES),
         [MEASURED_ARRIVALS]        = PROGRAMS(REQUIRES_ARRIVALS),
@@ -26,7 +26,7 @@ static const Program *const required[_MEASURED_MAX] = {
         [MEASURED_UDP]             = PROGRAMS(PROGRAM_INGRESS, PROGRAM_EGRESS, PROGRAM_BIND4, PROGRAM_BIND6,
                                               PROGRAM_FIND_UDP),
         [MEASURED_ENDS]            = PROGRAMS(REQUIRES_EXCHANGES, PROGRAM_STATE),
-        /* Connections found when first read from lack the bytes before */
+        /* Without it, connections are found when first read from, and lack the bytes before */
         [MEASURED_BYTES_IN]        = PROGRAMS(PROGRAM_INGRESS, PROGRAM_FIND_SOCKETS),
         [MEASURED_BYTES_OUT]       = PROGRAMS(PROGRAM_EGRESS),
         [MEASURED_OPEN]            = PROGRAMS(PROGRAM_STATE),
@@ -79,7 +79,7 @@ static const Program *const required[_MEASURED_MAX] = {
                 PROGRAMS(REQUIRES_CALL(CHANGE), REQUIRES_CALL(ALLOCATE)),
 };
 
-/* Programs that measure a part of it where the kernel refuses those; NULL: none. */
+/* Programs that measure a part of it on kernels that refuse the required ones; NULL: none. */
 static const Program *const fallbacks[_MEASURED_MAX] = {
         [MEASURED_STORAGE_CALLS + QOS_STORAGE_SYNC] = PROGRAMS(PROGRAM_STORAGE_EXT4_SYNC_BEGIN,
                                                                PROGRAM_STORAGE_EXT4_SYNC_END),

@@ -23,7 +23,7 @@
 #include "unit-snapshot.h"
 #include "window.h"
 
-/* How long an unchanged snapshot is reused: rates decrease with time. */
+/* Maximum age of a snapshot that is reused if nothing has happened, as rates decrease with time. */
 #define SNAPSHOT_AGE_NSEC NSEC_PER_SEC
 
 /* ---- statistics of the control group ------------------------------------------------------------------ */
@@ -78,8 +78,8 @@ void usage_fill(const Unit *u, uint64_t window, Contention *c) {
 
 /* ---- overhead ----------------------------------------------------------------------------------------- */
 
-/* In CPUs. Contention maps exist since the attach or later, and cover no more than the window of
- * requests. */
+/* Overhead as a number of CPUs. Contention maps are created at the attach or later, and cover no more time
+ * than the reading of requests. */
 static double cost_get_share(const WindowReading *reading, uint64_t contention) {
         return reading->covered > 0 ? (double) (reading->sums[QOS_SUM_COST] + contention) /
                reading->covered : NAN;
@@ -217,7 +217,7 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
                 .window = window,
                 .timestamp = at ? at->realtime : now_nsec(CLOCK_REALTIME),
                 .cost_share = NAN,
-                .drops = 0, /* without data, nothing is lost */
+                .drops = 0, /* not absent: without programs nothing is dropped */
         };
 
         assert(window_is_valid(window));
@@ -283,7 +283,7 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
                         ret_total->client = total.rows->peers;
         }
 
-        /* With its seq */
+        /* Includes seq */
         if (!at && cache_is_valid(&u->cache, &s, total.requests.signature, part.requests.boundary, now)) {
                 *ret = u->cache.snapshot;
                 return;
@@ -321,7 +321,7 @@ void unit_get_selected(Unit *u, uint64_t window, const Selector *selectors, size
         }
 }
 
-/* Run time so far of the programs of other probes than "requests"; ABSENT: not readable. */
+/* Run time so far of the programs of all probes but "requests"; ABSENT: not readable. */
 static uint64_t unit_get_probes_cost(Unit *u, uint64_t now) {
         ContentionSource buffer[UNITS_MAX_LIMIT];
         StorageSource storage_buffer[UNITS_MAX_LIMIT];
@@ -362,7 +362,7 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Sna
         WindowReading since, total;
         UnitReading reading;
 
-        assert(u->view); /* not removed while the unit is attached */
+        assert(u->view); /* maps remain while the unit is attached */
 
         *ret = (Snapshot) {
                 .seq = ++u->cache.seq,
@@ -414,8 +414,8 @@ int unit_get_degraded_reason(const Unit *u, char **ret) {
         char *reason = NULL;
         int r = 0;
 
-        /* Programs that not all kernels support do not degrade the unit. Nor do gauge corrections: these are
-         * needed only after a skipped run, which is part of the unit's drops */
+        /* Programs that not all kernels support do not degrade the unit. Nor do gauge corrections, which are
+         * only needed after skipped runs, and these are counted as drops */
         for (unsigned i = 0; i < _PROGRAM_REQUESTS_MAX; i++)
                 if (i != PROGRAM_UNIX_CLOSE && i != PROGRAM_GAUGES && !bitmap_contains(&programs, i))
                         missing++;

@@ -8,7 +8,7 @@
 /* Per unit. An evaluation takes a comparison, and, per distinct window, one to ten readings per second. */
 #define THRESHOLDS_PER_UNIT_MAX 32U
 
-/* For all units together, eight each on average. */
+/* Limit of thresholds of all units together, eight for each on average. */
 #define THRESHOLDS_MAX 2048U
 
 /* Per user other than root, including conditions that clients wait for. */

@@ -155,7 +155,7 @@ void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *sample) {
         sample->measured = false;
         if (sample->needs_requests && sample->needs_listeners)
                 refresh |= READING_LISTENERS;
-        /* Also with rows, whose sessions have to be of the same run of iterators */
+        /* For rows as well, of which all sessions have to be from the same run of the iterators */
         if (sample->needs_requests && (sample->needs_gauges || sample->needs_rows))
                 refresh |= READING_IN_FLIGHT;
         unit_reading_begin(u, now, refresh, &reading);

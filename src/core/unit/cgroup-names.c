@@ -13,7 +13,7 @@
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
 
-/* Limit of the depth: containers in containers. */
+/* Limit of the depth, sufficient for nested containers. */
 #define GROUP_DEPTH_MAX 32U
 
 /* Path of the control group with this id, which is the inode of its directory. */

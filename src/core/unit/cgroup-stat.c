@@ -11,7 +11,7 @@
 
 /* Maximum age of the last reading: the kernel sums up memory.stat over all CPUs each time. */
 #define AGE_NSEC (100 * NSEC_PER_MSEC)
-/* Distances of stored readings: one second minus tolerance for early timers, and ten. */
+/* Intervals of stored readings: one second, and ten, minus a tolerance for early timers. */
 #define FINE_AGE_NSEC (900 * NSEC_PER_MSEC)
 #define COARSE_AGE_NSEC (9 * NSEC_PER_SEC)
 

@@ -15,21 +15,21 @@
 #include "unit-map.h"
 #include "unit-table.h"
 
-/* Limit of the time of one turn: a group takes some ten us. */
+/* Limit of the time of one turn. A group takes some ten us. */
 #define ASSIGN_TURN_NSEC NSEC_PER_MSEC
 
 /* ---- groups ------------------------------------------------------------------------------------------- */
 
-/* Assigns the control groups of a unit that is observed, or those of one that no longer is to its ancestors.
- * What is begun first of the work of one user is finished first: a walk may keep some dozen directories
+/* Assigns the control groups of an observed unit to it, or those of a unit that is no longer observed to its
+ * ancestors. Those of one user are completed one after the other, as each may keep some dozen directories
  * open. */
 struct GroupAssignment {
         Manager *manager;
-        GroupAssignment *next;          /* in the order in which they were begun */
+        GroupAssignment *next;          /* next newer one */
         GroupWalk *groups;
         char *control_group, *instances;
-        Unit *unit;                     /* NULL: they are released */
-        struct qos_owner owner;         /* of the groups that are released */
+        Unit *unit;                     /* unit that gets the groups; NULL: they are released */
+        struct qos_owner owner;         /* current owner of groups to be released */
         uid_t uid;
         Turn turn;
 };
@@ -76,7 +76,7 @@ static bool assignment_visit(const GroupAssignment *a, const Unit *to, int fd) {
         return group_assign(to, fd) >= 0;
 }
 
-/* Goes on for the time of a turn. Returns whether it is complete. */
+/* Continues for one turn. Returns whether the assignment is complete. */
 static bool assignment_step(GroupAssignment *a) {
         uint64_t end = now_nsec(CLOCK_MONOTONIC) + ASSIGN_TURN_NSEC;
         Manager *m = a->manager;
@@ -112,7 +112,7 @@ static void manager_free_assignment(Manager *m, GroupAssignment *a) {
         free(a);
 }
 
-/* The one of the user that has turns. */
+/* The oldest assignment of a user, which is the one in progress. */
 static GroupAssignment* manager_find_assignment(Manager *m, uid_t uid) {
         for (GroupAssignment *a = m->control_groups.assignments; a; a = a->next)
                 if (a->uid == uid)
@@ -159,7 +159,7 @@ static void on_assignment_turn(void *userdata) {
                         unit_find_sockets(u, n);
                         manager_emit_unit_claimed(u);
                 } else if (probe_is_started(m->probe)) {
-                        /* Those that came from groups that were released late */
+                        /* Sockets that were created in groups before their release */
                         hierarchy_push_to_kernel(m, NULL);
                         hierarchy_reassign_sockets(m);
                         (void) probe_find_threads(m->probe);
@@ -168,8 +168,8 @@ static void on_assignment_turn(void *userdata) {
         assignments_resume(m, uid);
 }
 
-/* Assigns groups to the unit; u NULL: releases those of the owner. Returns their number if that took one
- * turn only, otherwise UINT_MAX. */
+/* Assigns groups to the unit; u NULL: releases those of the owner. Returns the number of groups, or UINT_MAX
+ * if the assignment continues in further turns. */
 static unsigned manager_assign_groups(Manager *m, Unit *u, const struct qos_owner *owner,
                                       const char *control_group, const char *instances, uid_t uid) {
         bool waits = manager_find_assignment(m, uid);
@@ -211,7 +211,7 @@ static unsigned manager_assign_groups(Manager *m, Unit *u, const struct qos_owne
         return n;
 }
 
-/* What is under way with the groups of the unit. */
+/* Cancels assignments to the unit, and releases of groups at its path. */
 static void unit_cancel_assignment(const Unit *u) {
         Manager *m = u->manager;
 
@@ -265,12 +265,11 @@ void unit_claim_cgroup(Unit *u) {
         if (n == UINT_MAX)
                 return;
         unit_find_sockets(u, n);
-        /* An attach may wait for the assignment that this one replaces */
+        /* A client may wait for the assignment that this one replaces */
         if (claiming)
                 manager_emit_unit_claimed(u);
 }
 
-/* Assigns the groups to the innermost ancestor. The unit is not in its slot any more. */
 void unit_release_cgroups(Unit *u) {
         const struct qos_owner owner = { .slot = u->index, .generation = u->generation };
 
@@ -299,8 +298,8 @@ void unit_release_group(Unit *u, const char *path) {
         }
 }
 
-/* Interval of scans while groups are lost continuously for lack of memory: a scan walks the directories of
- * all units. */
+/* Minimum interval of scans, for a kernel that is continuously out of memory: a scan walks the directories
+ * of all units. */
 #define LOST_GROUPS_NSEC (5 * NSEC_PER_SEC)
 
 void manager_find_lost_groups(Manager *m, uint64_t now) {

@@ -8,9 +8,9 @@
 #define CGROUP_ROOT "/sys/fs/cgroup"
 
 typedef enum WalkState {
-        WALK_UNIT,                      /* begins with the group of the unit */
+        WALK_UNIT,                      /* nothing is visited yet */
         WALK_DESCENDANTS,
-        WALK_INSTANCES,                 /* and their descendants */
+        WALK_INSTANCES,                 /* with their descendants */
 } WalkState;
 
 struct GroupWalk {
@@ -18,9 +18,9 @@ struct GroupWalk {
         char *control_group;
         char *parent;                   /* of the instances, which are siblings; NULL: none */
         char *stem;                     /* of their names */
-        int group;                      /* visited last; negative: none */
+        int group;                      /* directory visited last; negative: none */
         unsigned n;
-        /* Directories that are being read: the parent of the instances, and a group of each depth. */
+        /* Open directories: the parent of the instances, and a group of each depth. */
         DIR *directories[GROUP_DEPTH_MAX + 1];
         unsigned n_directories;
 };
@@ -89,7 +89,7 @@ void group_walk_enter(GroupWalk *w) {
         walk_read_directory(w, openat(w->group, ".", O_RDONLY|O_DIRECTORY|O_CLOEXEC));
 }
 
-/* The next group below the directories that are being read. */
+/* The next group in the open directories. */
 static int walk_next_entry(GroupWalk *w) {
         while (w->n_directories > 0) {
                 DIR *d = w->directories[w->n_directories - 1];

@@ -9,8 +9,8 @@
 #include "probe.h"
 #include "storage-source.h"
 
-/* How long the map of a detached unit is retained: until nothing in it is in any window, or in a step of
- * the history that may still be collected, and some seconds for clocks and late timers. */
+/* Time for which the map of a detached unit is retained: until neither a window includes it nor a step of
+ * the history that may still be collected, plus some seconds for clocks and late timers. */
 #define RETAINED_NSEC (330 * NSEC_PER_SEC)
 
 /* ---- ancestors ---------------------------------------------------------------------------------------- */
@@ -47,7 +47,7 @@ static void hierarchy_rebuild(Manager *m) {
         m->hierarchy.valid = true;
 }
 
-/* The slots of its descendants. */
+/* Slots of the unit's descendants. */
 static const Bitmap* unit_get_inner(const Unit *u) {
         if (!u->manager->hierarchy.valid)
                 hierarchy_rebuild(u->manager);
@@ -64,8 +64,7 @@ unsigned unit_next_inner_slot(const Unit *u, unsigned slot) {
         return bitmap_next(unit_get_inner(u), slot);
 }
 
-/* Whether one unit may have a part in the metrics of the other: not without a map, unless nothing can be
- * measured. */
+/* Whether outer may sum up inner: only with a map, unless inner has none either. */
 static bool unit_may_be_ancestor(const Unit *outer, const Unit *inner) {
         return outer != inner && (outer->view || !inner->view);
 }
@@ -188,7 +187,7 @@ void unit_get_sources(const Unit *u, WindowSource *buffer, WindowSources *ret) {
         };
 }
 
-/* For a unit that had no other source so far. */
+/* Creates the offset of a unit that had no other source so far. */
 static int unit_ensure_offset(Unit *u) {
         if (u->base)
                 return 0;
@@ -216,7 +215,7 @@ int unit_init_offset(Unit *u) {
         return 0;
 }
 
-/* A map becomes a source of a unit's figures, or ceases to be one and is counted a last time. */
+/* Add the map of inner to the sources of u, or remove it: its counts up to now stay in the totals. */
 static int offset_add_source(Unit *u, const Unit *inner) {
         WindowSource source = unit_get_source(inner);
         int r;
@@ -295,19 +294,20 @@ void retained_gc(Manager *m) {
                         retained_free(u);
 }
 
-/* When the map is in no window any more: late programs may have recorded in it after the detach. */
+/* CLOCK_MONOTONIC ns from which on no window includes the map. Programs that were running at the detach may
+ * have recorded in it later. */
 static uint64_t retained_get_end(const Unit *u) {
         uint64_t newest = __atomic_load_n(&u->view->epoch, __ATOMIC_ACQUIRE) * QOS_EPOCH_NSEC;
 
         return MAX(u->retained_since, newest) + RETAINED_NSEC;
 }
 
-/* Moves its counts to the containing units, for their totals. */
+/* Merges its counters into the totals of its ancestors. */
 static int retained_merge(Unit *u) {
         Manager *m = u->manager;
         int r;
 
-        /* All or none */
+        /* Allocates first, so that all ancestors get the counters or none */
         FOREACH_UNIT(other, m)
                 if (other->view && unit_is_ancestor(other, u)) {
                         r = unit_ensure_offset(other);
@@ -329,7 +329,7 @@ static int on_retained_expired(sd_event_source *source, uint64_t usec, void *use
         unsigned n = 0;
         int r;
 
-        /* Once more, for sockets that came from a listener just when it changed hands */
+        /* Again, for sockets that were accepted from a listener while it was being reassigned */
         hierarchy_push_to_kernel(m, NULL);
         hierarchy_reassign_sockets(m);
         (void) probe_find_threads(m->probe);
@@ -346,7 +346,7 @@ static int on_retained_expired(sd_event_source *source, uint64_t usec, void *use
                         folded[n++] = u;
         }
 
-        /* The state file first: after a crash here the counts are in either place */
+        /* The state file is written before maps are removed, so that a crash in between loses no counters */
         if (n > 0)
                 manager_emit_state_changed(m);
         for (unsigned i = 0; i < n; i++) {
@@ -368,7 +368,7 @@ void hierarchy_schedule(Manager *m) {
         m->hierarchy.timer = sd_event_source_disable_unref(m->hierarchy.timer);
         if (next == UINT64_MAX)
                 return;
-        /* Not more often than once a second, whatever has failed */
+        /* Retries after errors are limited to one per second */
         next = MAX(next, now_nsec(CLOCK_MONOTONIC) + NSEC_PER_SEC);
         r = sd_event_add_time(m->event, &m->hierarchy.timer, CLOCK_MONOTONIC, next / NSEC_PER_USEC,
                               USEC_PER_SEC, on_retained_expired, m);

@@ -109,13 +109,12 @@ unsigned manager_count_units(Manager *m, uid_t uid) {
                                 break;
                         }
 
-        /* Also retained units occupy slots */
+        /* Retained units occupy slots as well */
         FOREACH_RETAINED(u, m)
                 n += u->last_uid == uid;
         return n;
 }
 
-/* Whether root has one of the holds. */
 bool unit_is_held_by_root(const Unit *u) {
         for (const Hold *h = u->holds; h; h = h->next)
                 if (h->uid == 0)

@@ -99,12 +99,12 @@ int unit_new(Manager *m, const UnitInfo *info, unsigned slot, Unit **ret) {
 void unit_set_lifecycle(Unit *u, const Lifecycle *lifecycle) {
         Lifecycle l = *lifecycle;
 
-        /* PID 1 forgets how the last process ended as soon as the next one starts */
+        /* PID 1 resets the exit status of the main process when the next one starts */
         if (l.exit_code == 0) {
                 l.exit_code = u->lifecycle.exit_code;
                 l.exit_status = u->lifecycle.exit_status;
         }
-        /* Nor does it know how long a unit that it has loaded again has been in its state */
+        /* A unit that PID 1 has unloaded and loaded again has no time of its last state change */
         if (l.changed == 0 && u->lifecycle.sub_state[0])
                 l.changed = streq(l.sub_state, u->lifecycle.sub_state) ? u->lifecycle.changed :
                             now_nsec(CLOCK_REALTIME);

@@ -142,7 +142,7 @@ void unit_free(Unit *u);
  * absent. If nothing has happened, the last snapshot is returned, with the same seq. */
 void unit_get_snapshot(Unit *u, uint64_t window_nsec, Snapshot *ret);
 
-/* As unit_get_snapshot(), at a given moment common to several units; always a new snapshot. */
+/* As unit_get_snapshot(), but always a new snapshot, at a time that several units have in common. */
 typedef struct Moment {
         uint64_t monotonic, realtime;   /* ns */
 } Moment;
@@ -166,7 +166,7 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Sna
 /* Name of the attached unit that listens at the peer's address on this machine; NULL: unknown. */
 const char* unit_find_listening(const Unit *u, const Row *row);
 
-/* Strings are those of the unit: valid until it changes. */
+/* Strings are owned by the unit, and valid until it changes. */
 void unit_get_identity(const Unit *u, UnitIdentity *ret);
 
 /* -ENOENT with NoSuchMetric if the name is not a distribution, -ENODATA if it is not measured. */
