@@ -6,7 +6,7 @@
 #include "connection.h"
 #include "util.h"
 
-/* Calls never authenticate interactively, so one that takes this long has failed. */
+/* Default timeout of calls, which never wait for interactive authentication. */
 #define TIMEOUT_USEC (30 * USEC_PER_SEC)
 
 int error_from_reply(const char *id, sd_json_variant *parameters, char buffer[static ERROR_MAX]) {
@@ -328,7 +328,7 @@ uint64_t qosd_snapshot_get_covered(qosd_snapshot *s) {
         return snapshot_get_unsigned(s, "covered");
 }
 
-/* The name of a metric is its path. */
+/* Finds a metric by its name, which is its path in the snapshot. */
 static int snapshot_find(qosd_snapshot *s, const char *metric, sd_json_variant **ret) {
         _cleanup_free_ char *path = NULL;
         char *rest, *part;

@@ -5,7 +5,7 @@
 #include "connection.h"
 #include "util.h"
 
-/* Delay of a reconnect: after a crash, qosd is back within a tenth of that. */
+/* Delay of a reconnect. After a crash, qosd restarts within a tenth of that. */
 #define AGAIN_USEC USEC_PER_SEC
 
 struct qosd_event {
@@ -24,7 +24,7 @@ struct qosd_monitor {
         sd_varlink *link;               /* NULL: waiting for the timer */
         sd_event_source *again;
         uint64_t seq;                   /* newest event known */
-        bool resumed, begun;            /* seq is valid; first reply on this connection received */
+        bool resumed, begun;            /* seq is valid; the first reply on this connection was received */
 };
 
 static void monitor_done(qosd_monitor *m) {
@@ -123,7 +123,7 @@ static int monitor_connect(qosd_monitor *m, uint64_t timeout_usec) {
 static int on_again(sd_event_source *s, uint64_t usec, void *userdata) {
         qosd_monitor *m = ASSERT_PTR(userdata);
 
-        /* Without blocking the event loop of the caller: a failure is retried */
+        /* Must not block the event loop of the caller: retry later */
         if (monitor_connect(m, /* timeout_usec= */ 0) >= 0)
                 return 0;
         (void) sd_event_source_set_time_relative(s, AGAIN_USEC);

@@ -7,8 +7,8 @@
 
 #include "kernel-support.h"
 
-/* First version with bpf_dynptr_from_skb() in tracepoint programs. Without it, nothing can be parsed, and
- * requests on Unix sockets have no time of reading. */
+/* First version with bpf_dynptr_from_skb() in tracepoint programs, without which nothing can be parsed, and
+ * requests on Unix sockets have no read time. */
 #define RELEASE_MAJOR 6U
 #define RELEASE_MINOR 12U
 
@@ -37,7 +37,7 @@ int kernel_support_classify(const char *release, const char *lockdown, char **re
         return 0;
 }
 
-/* Reading the programs, and the types of the kernel, takes 100 ms at each attach. */
+/* Checked first, as opening the programs and reading the kernel's types takes 100 ms, at each attach. */
 static int bpf_check_permitted(char **ret_reason) {
         struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
         struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};

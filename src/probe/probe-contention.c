@@ -123,7 +123,7 @@ int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, const Con
                 r = p->contention_fds[slot] = contention_make_map(initial);
         if (r >= 0)
                 r = contention_map_views(p, slot);
-        /* In this order: a program that finds the latter has the former */
+        /* In this order, as a program that finds the latter expects the former */
         if (r >= 0)
                 r = bpf_map_update_elem(p->map_fds[MAP_CONTENTION_CPUS], &slot, &p->shards_fds[slot],
                         BPF_ANY);
@@ -146,7 +146,7 @@ int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, const Con
 void probe_remove_contention(Probe *p, unsigned slot) {
         assert(slot < UNITS_MAX_LIMIT);
 
-        /* After a crash only one of both may exist */
+        /* After a crash only one of them may exist */
         if (p->contention_fds[slot] < 0 && p->shards_fds[slot] < 0)
                 return;
         (void) bpf_map_delete_elem(p->map_fds[MAP_CONTENTION_MAPS], &slot);
@@ -260,7 +260,7 @@ int probe_get_block_users(Probe *p, BlockUser **ret, size_t *ret_n) {
         if (!users || !uses)
                 return -ENOMEM;
         r = bpf_map_lookup_batch(p->map_fds[MAP_BLOCK_USERS], NULL, &at, users, uses, &n, NULL);
-        if (r < 0 && r != -ENOENT) /* end of the map */
+        if (r < 0 && r != -ENOENT) /* -ENOENT: end of the map */
                 return r;
 
         all = new0(BlockUser, MAX(n, 1U));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The descriptor store of the service manager: names of what is in it, and in which order it is stored.
- * Taken back by probe_take_fd(), and adopted by probe_adopt(). */
+/* Descriptors in the descriptor store of the service manager: their names, and the order in which they are
+ * stored. See probe_take_fd() and probe_adopt(). */
 
 #include <linux/membarrier.h>
 #include <stdarg.h>
@@ -63,7 +63,6 @@ void store_push_link(Probe *p, Program i) {
         store_push(p, "link", program_table[i].name, p->link_fds[i]);
 }
 
-/* With its link, if it has one. */
 void store_push_program(Probe *p, Program i) {
         if (p->program_fds[i] >= 0)
                 store_push(p, "prog", program_table[i].name, p->program_fds[i]);
@@ -82,7 +81,7 @@ void store_drop_program(const Probe *p, Program i) {
                 store_drop("prog", program_table[i].name);
 }
 
-/* Maps before the programs that use them. */
+/* Stores maps before the programs that use them. */
 void store_push_all(Probe *p) {
         for (Map i = 0; i < _MAP_MAX; i++)
                 store_push(p, "map", map_table[i], p->map_fds[i]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* qosctl probes */
+/* State of programs and memory of maps, for "qosctl probes". */
 
 #include <linux/membarrier.h>
 #include <stdarg.h>
@@ -30,7 +30,7 @@ static uint64_t map_get_memory(int fd) {
         return 0;
 }
 
-/* In which map an element is missing. */
+/* Maps whose elements the statistics count. */
 static const Map lost_maps[QOS_STATISTICS] = {
         [QOS_STATISTIC_LOST_CONNS]           = MAP_CONNS,
         [QOS_STATISTIC_LOST_PIPELINES]       = MAP_PIPELINES,
@@ -158,7 +158,7 @@ int probe_get_info(Probe *p, ProbesInfo *ret) {
         if (r < 0)
                 return r;
         info.statistics_enabled = statistics_are_enabled();
-        /* with the probe "requests" only */
+        /* with "requests" only */
         info.map_memory_per_unit = (sizeof(struct qos_unit_map) + 4095) / 4096 * 4096;
 
         for (Map i = 0; i < _MAP_MAX; i++)
@@ -186,7 +186,7 @@ int probe_get_info(Probe *p, ProbesInfo *ret) {
                 for (uint32_t i = 0; i < QOS_STATISTICS; i++) {
                         uint64_t n = 0;
 
-                        /* RUNS_LOST and its sisters are no number of events */
+                        /* Skipped runs are not a number of events */
                         if (i < QOS_STATISTIC_SEGMENTS_LOST ||
                             bpf_map_lookup_elem(p->map_fds[MAP_STATISTICS], &i, &n) < 0 || n == 0)
                                 continue;

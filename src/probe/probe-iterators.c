@@ -15,7 +15,7 @@
 /* ---- contention --------------------------------------------------------------------------------------- */
 
 static int on_move(void *userdata, void *data, size_t size) {
-        return 0; /* cpu_find_threads finds out which tasks */
+        return 0; /* cpu_find_threads finds the tasks */
 }
 
 int probe_get_moves_fd(Probe *p) {
@@ -29,7 +29,7 @@ int probe_get_moves_fd(Probe *p) {
 
 /* ---- iterators ---------------------------------------------------------------------------------------- */
 
-/* Sessions are identified by time, so that those of a previous run in the units' maps do not match. */
+/* Session numbers are times, so that those of a previous run in maps of units never match. */
 static int program_call(int fd, uint64_t *ret_session) {
         struct qos_iter_session session = { .id = now_nsec(CLOCK_MONOTONIC) };
         LIBBPF_OPTS(bpf_test_run_opts, options, .ctx_in = &session, .ctx_size_in = sizeof(session));
@@ -43,7 +43,7 @@ static int program_call(int fd, uint64_t *ret_session) {
         return 0;
 }
 
-/* Runs an iterator to its end, which writes the session last, or a program that needs no iterator. */
+/* Runs an iterator to its end, which writes the session number last, or a program without iterator. */
 int iterator_run(Probe *p, Program i, uint64_t *ret_session) {
         struct qos_iter_session session = {};
         _cleanup_close_ int fd = -EBADF;
@@ -51,7 +51,7 @@ int iterator_run(Probe *p, Program i, uint64_t *ret_session) {
         if (!program_works(p, i) && program_table[i].alternative != 0) {
                 uint32_t zero = 0, purpose = program_table[i].walk;
 
-                /* an element of an array: never fails */
+                /* element of an array: cannot fail */
                 (void) bpf_map_update_elem(p->map_fds[MAP_WALK_PURPOSE], &zero, &purpose, BPF_ANY);
                 i = program_table[i].alternative;
         }
@@ -114,19 +114,19 @@ int probe_find_threads(Probe *p) {
         uint32_t zero = 0;
         int r;
 
-        /* Before the scan: later migrations notify again */
+        /* Reset before the scan: later migrations notify again */
         probe_read_moves(p);
         (void) bpf_map_update_elem(p->map_fds[MAP_MOVED], &zero, &zero, BPF_ANY);
 
         r = iterator_run(p, PROGRAM_FIND_THREADS, NULL);
         if (r < 0)
                 return r;
-        /* Again, for threads that were changing states during the first scan */
+        /* Again, for threads that were changing state during the first scan */
         (void) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);
         return iterator_run(p, PROGRAM_FIND_THREADS, NULL);
 }
 
-/* Runs an iterator that writes records of a fixed size. buffer: holds several of them. */
+/* Runs an iterator that writes records of a fixed size. buffer: space for at least one record. */
 static int iterator_read(int fd, void *buffer, size_t size, size_t record,
                          void (*each)(const void *record, void *userdata), void *userdata) {
         size_t have = 0, done;
@@ -150,7 +150,7 @@ static int iterator_read(int fd, void *buffer, size_t size, size_t record,
         }
 }
 
-/* Sets the parameters of iterators, and keeps what iterators have stored there. */
+/* Sets parameters of iterators, and preserves what iterators have stored in the same element. */
 static int inquiry_set(Probe *p, const unsigned *slots, size_t n, uint64_t address) {
         struct qos_inspect_request inquiry;
         Bitmap wanted = {};
@@ -168,7 +168,7 @@ static int inquiry_set(Probe *p, const unsigned *slots, size_t n, uint64_t addre
         return bpf_map_update_elem(p->map_fds[MAP_INSPECT_REQUESTS], &zero, &inquiry, BPF_ANY);
 }
 
-/* Threads read at a time, some us each. */
+/* Threads per read, some us each. */
 #define THREADS_AT_A_TIME 64U
 
 int probe_open_threads(Probe *p) {
@@ -185,14 +185,14 @@ int probe_read_threads(Probe *p, int fd, const unsigned *slots, size_t n,
         buffer = new0(struct qos_thread, THREADS_AT_A_TIME);
         if (!buffer)
                 return -ENOMEM;
-        r = inquiry_set(p, slots, n, 0); /* each time: other readings may be under way */
+        r = inquiry_set(p, slots, n, 0); /* each time, as other readings may be in progress */
         if (r < 0)
                 return r;
         size = read(fd, buffer, THREADS_AT_A_TIME * sizeof(*buffer));
         if (size < 0)
                 return errno == EAGAIN || errno == EINTR ? 1 : -errno;
         if (size % (ssize_t) sizeof(*buffer) != 0)
-                return -EIO; /* it reads whole records as long as the buffer holds whole ones */
+                return -EIO; /* reads return whole records if the buffer has space for these */
         for (size_t i = 0; i < (size_t) size / sizeof(*buffer); i++)
                 handler(buffer + i, userdata);
         return size > 0;
@@ -241,16 +241,16 @@ int probe_find_storage_calls(Probe *p, uint64_t *ret_session) {
 }
 
 int probe_reassign_sockets(Probe *p) {
-        /* Those of TCP are reassigned by their storage, as their gauges have shares in it */
+        /* TCP sockets are reassigned by their socket storage, which has their share of gauges */
         static const Program others[] = { PROGRAM_FIND_UNIX, PROGRAM_FIND_UDP };
         int r, q;
 
-        /* Connections are created in interrupts from the entry of their listener: wait for those using the
-         * old entry */
+        /* Connections are created in interrupts, from the entry of their listener: wait for interrupts that
+         * use the old entry */
         (void) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);
         r = iterator_run(p, PROGRAM_REASSIGN, NULL);
-        /* By files twice: a connection that is accepted meanwhile may have left the accept queue before that
-         * was visited, and have become a file that was passed already */
+        /* Twice if by file tables: a connection that is accepted meanwhile may have left the accept queue
+         * before it was visited, for a file table that had been visited */
         if (r >= 0 && !program_works(p, PROGRAM_REASSIGN))
                 r = iterator_run(p, PROGRAM_REASSIGN, NULL);
         q = find_sockets(p, others, ELEMENTSOF(others));
@@ -304,7 +304,7 @@ bool probe_count_missed(Probe *p) {
         if (memcmp(&before, &p->missed, sizeof(before)) == 0)
                 return false;
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
-                /* elements of an array: never fails */
+                /* elements of an array: cannot fail */
                 (void) bpf_map_update_elem(p->map_fds[MAP_STATISTICS], &table[i].statistic, table[i].n,
                                            BPF_ANY);
         (void) iterator_run(p, PROGRAM_END_EXPORTS, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Runs of programs that the kernel has skipped. */
+/* Program runs that the kernel has skipped. */
 
 #include <sys/utsname.h>
 
@@ -8,7 +8,7 @@
 
 #include "probe-internal.h"
 
-/* Runs of a program skipped by the kernel because it was already running on the same CPU. */
+/* Runs that were skipped as the program was already running on the same CPU. */
 uint64_t program_get_missed(Probe *p, Program i) {
         struct bpf_prog_info info = {};
         uint32_t size = sizeof(info);
@@ -18,8 +18,8 @@ uint64_t program_get_missed(Probe *p, Program i) {
         return info.recursion_misses;
 }
 
-/* Before this version, tasks cannot preempt tracepoint programs. Only interrupts do, and these do not send
- * on Unix sockets. */
+/* First version in which tasks can preempt tracepoint programs. Before, only interrupts do, and these do not
+ * send on Unix sockets. */
 #define PREEMPTIBLE_VERSION_MAJOR 7
 
 static bool tracepoints_are_preemptible(void) {
@@ -29,10 +29,10 @@ static bool tracepoints_are_preemptible(void) {
 }
 
 /* Changes of socket states that neither of the two programs has recorded. Without preemption there are none:
- * a change in an interrupt is not interrupted by another one, so that at most two are being recorded at a
- * time on a CPU. A difference of the counters is then of interrupts just before the second program says that
- * it runs, or just behind that. A change that is just being recorded may be counted by the programs and not
- * yet by the kernel. */
+ * an interrupt is not interrupted by another one, so that at most two changes are being recorded at a time
+ * on a CPU. Counters may differ nevertheless, by interrupts just before or after the second program marks
+ * itself as running. A change that is being recorded may be counted by the programs before the kernel counts
+ * it. */
 static uint64_t states_get_lost(Probe *p) {
         uint64_t skipped, recorded = 0;
 
@@ -47,8 +47,8 @@ static uint64_t states_get_lost(Probe *p) {
         return skipped > recorded ? skipped - recorded : 0;
 }
 
-/* Calls on files, and the last calls of threads that have exited: those that the iterator would find are not
- * lost. */
+/* Lost calls on files, including the last ones of exited threads. Other counts are found later by the
+ * iterator. */
 static uint64_t storage_get_lost(Probe *p) {
         uint64_t lost = program_get_missed(p, PROGRAM_STORAGE_FORK) +
                         program_get_missed(p, PROGRAM_STORAGE_EXIT);

@@ -9,7 +9,7 @@
 #include "probe-internal.h"
 
 static int on_read_event(void *userdata, void *data, size_t size) {
-        return 0; /* what has changed is in read_checks */
+        return 0; /* results are in read_checks */
 }
 
 int probe_get_read_events_fd(Probe *p) {
@@ -35,7 +35,7 @@ ReadCheckResult probe_get_read_check(Probe *p, unsigned slot, uint32_t generatio
         (void) bpf_map_lookup_elem(p->map_fds[MAP_READ_CHECKS], &(uint32_t) { slot }, &check);
         if (check.generation != generation)
                 return READS_UNCHECKED;
-        /* A skipped run leaves a read unseen, too */
+        /* Skipped runs leave reads unseen as well */
         if (check.unseen > program_get_missed(p, PROGRAM_CONTENT))
                 return READS_UNSEEN;
         return check.seen >= QOS_READS_CHECKED ? READS_SEEN : READS_UNCHECKED;

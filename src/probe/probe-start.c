@@ -10,13 +10,13 @@
 #include "probe.h"
 #include "probe-internal.h"
 
-/* The thread has a probe of its own, so that it shares nothing with the event loop. */
+/* Loading in progress. The thread has a probe of its own, so that it shares nothing with the event loop. */
 struct ProbeStart {
         Probe *owner;
-        Probe *loaded;                  /* the thread's, until it has ended */
+        Probe *loaded;                  /* of the thread, until that has ended */
         pthread_t thread;
-        int error;                      /* its result */
-        int done_fd;                    /* readable when it ends */
+        int error;                      /* result of the thread */
+        int done_fd;                    /* eventfd, readable when the thread has ended */
         sd_event_source *done;
         probe_start_handler_t handler;
         void *userdata;
@@ -39,7 +39,7 @@ static void* load(void *userdata) {
         ProbeStart *s = userdata;
 
         s->error = probe_load(s->loaded);
-        (void) eventfd_write(s->done_fd, 1); /* does not fail: it is the first one */
+        (void) eventfd_write(s->done_fd, 1); /* cannot fail, as it is the first write */
         return NULL;
 }
 
@@ -75,7 +75,7 @@ static int on_loaded(sd_event_source *source, int fd, uint32_t revents, void *us
         probe_adopt_loaded(s->owner, s->loaded);
         if (s->error >= 0)
                 probe_store(s->owner);
-        s->handler(s->error, s->userdata); /* frees it */
+        s->handler(s->error, s->userdata); /* frees s */
         return 0;
 }
 
@@ -108,7 +108,7 @@ int probe_start_new(Probe *p, probe_start_handler_t handler, void *userdata, Pro
                 r = sd_event_add_io(p->event, &s->done, s->done_fd, EPOLLIN, on_loaded, s);
         }
         if (r >= 0) {
-                /* Signals are for the event loop */
+                /* Signals are handled by the event loop */
                 (void) sigfillset(&all);
                 (void) pthread_sigmask(SIG_SETMASK, &all, &before);
                 r = -pthread_create(&s->thread, NULL, load, s);

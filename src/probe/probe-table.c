@@ -68,14 +68,14 @@ const char *const map_table[_MAP_MAX] = {
         [MAP_STORAGE_REQUESTS]   = "storage_requests",
 };
 
-/* Both programs of a function of the virtual file system. */
+/* The two programs of a function of the virtual file system. */
 #define STORAGE_CALL(number, name, function, provides)                                                     \
         [PROGRAM_STORAGE_##number##_BEGIN] = { "storage_" #name "_begin", "storage", "fentry/" #function,  \
                                                HOOK_FUNCTION, 0, provides },                               \
         [PROGRAM_STORAGE_##number##_END]   = { "storage_" #name "_end", "storage", "fexit/" #function,     \
                                                HOOK_FUNCTION, 0, provides }
 
-/* A tracepoint that shows a part of what a program at a function does. */
+/* A tracepoint program that measures a part of what the program of a function measures. */
 #define STORAGE_FALLBACK(number, name, tracepoint, program, provides)                                      \
         [PROGRAM_STORAGE_##number] = { "storage_" #name, "storage", "tp_btf/" #tracepoint,                 \
                                        HOOK_TRACEPOINT, 0, provides, .unless = PROGRAM_STORAGE_##program }

@@ -24,7 +24,7 @@ void probe_set_config(Probe *p, unsigned slot, uint32_t generation, ProbeMask pr
         };
 
         if (p->started)
-                /* array element: cannot fail */
+                /* element of an array: cannot fail */
                 (void) bpf_map_update_elem(p->map_fds[MAP_PROBE_CONFIGS], &slot, &watch, BPF_ANY);
 }
 
@@ -78,7 +78,7 @@ int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now,
         if (r < 0)
                 return r;
 
-        /* From here on writable by programs only */
+        /* From now on only programs can write */
         r = bpf_map_freeze(fd);
         if (r < 0)
                 return r;
@@ -103,7 +103,7 @@ int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now,
 void probe_remove_unit(Probe *p, unsigned slot) {
         assert(slot < UNITS_MAX_LIMIT);
 
-        /* May exist alone after a crash */
+        /* After a crash these may exist alone */
         probe_remove_contention(p, slot);
         probe_remove_storage(p, slot);
         if (p->unit_fds[slot] < 0)
@@ -143,7 +143,7 @@ int probe_get_group_owner(Probe *p, int fd, struct qos_owner *ret) {
 
 void probe_set_hierarchy(Probe *p, unsigned slot, const struct qos_hierarchy *hierarchy) {
         if (p->started)
-                /* array element: cannot fail */
+                /* element of an array: cannot fail */
                 (void) bpf_map_update_elem(p->map_fds[MAP_HIERARCHIES], &slot, hierarchy, BPF_ANY);
 }
 
@@ -284,8 +284,8 @@ int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const Exclu
         if (r < 0 || !changed)
                 return r;
 
-        /* Twice: connections created during the first run may inherit from a listener not updated yet, those
-         * created during the second run do not */
+        /* Twice, as connections that are created during the first run may inherit from a listener that is
+         * not updated yet */
         r = iterator_run(p, PROGRAM_RETARGET, NULL);
         if (r >= 0)
                 r = iterator_run(p, PROGRAM_RETARGET, NULL);

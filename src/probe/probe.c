@@ -23,14 +23,14 @@
 
 _Static_assert(_PROBE_ALL + 1 == 1 << ELEMENTSOF(group_table), "each probe has its programs");
 
-/* Each CPU caches up to 128 free elements of an LRU map, and evicts as many of other CPUs when it runs out:
- * with fewer elements per CPU, recently used ones would be evicted. */
+/* Minimum number of elements of LRU maps per CPU. Each CPU caches up to 128 free elements, and evicts as
+ * many of other CPUs when it runs out: with fewer elements, recently used ones would be evicted. */
 #define LRU_ELEMENTS_PER_CPU 256U
 
-/* Five times the longest duration seen. */
+/* Watchdog timeout while programs are loaded, five times the longest duration seen. */
 #define LOAD_USEC_MAX 900000000ULL
 
-/* Last error message of libbpf: return values are too coarse, and all messages too many for the journal. */
+/* Last error message of libbpf, as error codes are too coarse, and its messages too many for the journal. */
 static char libbpf_last_error[256];
 
 _printf_(2, 0) static int on_libbpf_print(enum libbpf_print_level level, const char *format, va_list ap) {
@@ -86,7 +86,7 @@ static void unloading_close(Probe *p) {
 }
 
 void probe_close(Probe *p) {
-        /* Links first: no program must run on partially closed maps */
+        /* Close links first: no program must run on partially closed maps */
         unloading_close(p);
         for (size_t i = 0; i < p->n_libraries; i++)
                 library_close(p->libraries + i);
@@ -142,7 +142,7 @@ const char* probe_get_failure(Probe *p) {
 }
 
 const char* probe_get_checksum(void) {
-        static char checksum[17];       /* the object is part of the daemon */
+        static char checksum[17];       /* constant, as the object is part of the daemon */
         uint64_t h = UINT64_C(0xcbf29ce484222325);
         const unsigned char *elf;
         size_t size;
@@ -178,7 +178,7 @@ Bitmap probe_get_programs(Probe *p) {
 
         for (unsigned i = 0; (i = bitmap_next(&unneeded, i)) < BITMAP_CAPACITY; i++)
                 bitmap_add(&programs, i);
-        /* Either of both knows when requests are read */
+        /* Either program records when requests are read */
         if (program_works(p, PROGRAM_CONTENT))
                 bitmap_add(&programs, PROGRAM_READ);
         return programs;
@@ -193,7 +193,7 @@ static uint64_t root_group_id(void) {
         return stat("/sys/fs/cgroup", &st) >= 0 ? st.st_ino : 1;
 }
 
-/* Length of a jiffy, which the kernel does not export: the resolution of the coarse clock. */
+/* Length of a jiffy, which the kernel only exports as the resolution of the coarse clock. */
 static uint64_t tick_nsec(void) {
         struct timespec ts = {};
 
@@ -207,7 +207,7 @@ static int dup_cloexec(int fd) {
         return r < 0 ? -errno : r;
 }
 
-/* For programs at functions that this kernel has under their newer name. */
+/* Sets the targets of programs at functions that have another name in this kernel. */
 static int object_set_targets(struct qosd_bpf *skeleton, const Bitmap *programs) {
         struct btf *btf = NULL;
         int r = 0;
@@ -228,15 +228,14 @@ static int object_set_targets(struct qosd_bpf *skeleton, const Bitmap *programs)
         return r;
 }
 
-/* The size of the inner maps depends on the number of CPUs, which is known at run time only: prototype is
- * one of the size of this machine, which has to be open until the object is loaded. */
+/* Sets the prototype of inner maps, whose size depends on the number of CPUs. It has to be open until the
+ * object is loaded. */
 static int object_set_inner_map(struct bpf_object *object, Map i, int prototype) {
         return prototype < 0 ? prototype :
                bpf_map__set_inner_map_fd(bpf_object__find_map_by_name(object, map_table[i]), prototype);
 }
 
-/* Opens the object, reuses existing maps, and loads the given programs; without any, only creates the
- * maps. */
+/* Opens the object, reuses or creates the maps, and loads the given programs, if any. */
 static int object_load(Probe *p, const Bitmap *programs) {
         _cleanup_close_ int contention_cpus = -EBADF, storage = -EBADF;
         uint64_t watchdog_usec = 0;
@@ -293,8 +292,8 @@ static int object_load(Probe *p, const Bitmap *programs) {
                         goto finish;
         }
 
-        /* Takes a second or two, but minutes on an emulated CPU under load. The event loop is blocked
-         * meanwhile, unless this is a thread of its own */
+        /* Takes a second or two, but minutes on an emulated CPU under load. Blocks the event loop, unless
+         * run in a thread */
         watched = !p->in_thread && sd_watchdog_enabled(false, &watchdog_usec) > 0;
         if (watched)
                 (void) sd_notifyf(false, "WATCHDOG_USEC=%llu\nWATCHDOG=1", LOAD_USEC_MAX);
@@ -411,12 +410,12 @@ static void program_refuse(Probe *p, Program i, int error, const char *step) {
                                          program_table[i].provides);
 }
 
-/* For kernels without this type of programs; errno.h of user space does not have it. */
+/* Returned by kernels without this program type; errno.h does not have it. */
 #ifndef ENOTSUPP
 #define ENOTSUPP 524
 #endif
 
-/* The kernel refuses all programs at functions: from the first one on, these are not tried. */
+/* To be called when the kernel refuses all programs at functions: does not try those from first on. */
 static void functions_refuse(Probe *p, const Bitmap *programs, unsigned first, int error) {
         unsigned n = 0;
 
@@ -427,8 +426,8 @@ static void functions_refuse(Probe *p, const Bitmap *programs, unsigned first, i
                                                 "'qosctl probes'.", n);
 }
 
-/* Loading all programs at once is fast; if that fails, they are loaded one by one. Those that some kernels
- * do not support are loaded separately, so that these kernels do not load everything twice. */
+/* Loads programs all at once, which is fast; one by one if that fails. Those that some kernels do not
+ * support are loaded separately, so that these kernels do not load everything twice. */
 static void programs_load(Probe *p, const Bitmap *programs) {
         enum { OTHERS, FUNCTIONS, MAPS, PARTS };
         Bitmap parts[PARTS] = {};
@@ -480,8 +479,8 @@ static void programs_start(Probe *p, const Bitmap *programs) {
         }
 }
 
-/* Loads and attaches what probe_start() does. Global variables are left alone but for the last error of
- * libbpf: this may be a thread of its own. */
+/* Loads and attaches the programs of "requests", without storing them. May run in a thread: must not modify
+ * global variables, except for libbpf_last_error. */
 int probe_load(Probe *p) {
         Bitmap none = {}, alternatives = {}, programs = {}, needed = {};
         int r;
@@ -522,10 +521,10 @@ int probe_load(Probe *p) {
         return 0;
 }
 
-/* Keeps what was loaded for the next run of the daemon. */
+/* Stores loaded maps and programs for the next run of the daemon. */
 void probe_store(Probe *p) {
         store_push_all(p);
-        /* libbpf has freed the kernel's BTF, some 10 MiB */
+        /* libbpf has freed the kernel's BTF, which takes some 10 MiB */
         (void) malloc_trim(0);
 }
 
@@ -549,7 +548,7 @@ void probe_stop(Probe *p) {
 
 /* ---- groups that are not always loaded ---------------------------------------------------------------- */
 
-/* An alternative is not, while all those work that it stands in for. */
+/* Alternatives are not needed while all programs work that they replace. */
 bool program_is_needed(const Probe *p, Program i) {
         bool needed = true;
 
@@ -567,9 +566,8 @@ static int on_barrier(sd_event_source *source, int fd, uint32_t revents, void *u
         return 0;
 }
 
-/* Keeps unloaded programs until the service manager has dropped them from the descriptor store.
- * Asynchronous, as the service manager may be busy or stopped. A barrier comes behind all messages sent
- * before. */
+/* Keeps unloaded programs until the service manager has removed them from the descriptor store, as signalled
+ * by a barrier. Asynchronous, as the service manager may be busy. */
 static void unloading_add_barrier(Probe *p) {
         _cleanup_close_ int fd = -EBADF;
         sd_event_source *source = NULL;
@@ -607,7 +605,7 @@ static void program_unload(Probe *p, Program i) {
         u->program_fds[i] = TAKE_FD(p->program_fds[i]);
 }
 
-/* Resumes programs that are still running. Loading them again would run, and count, everything twice. */
+/* Resumes programs that are still running: if loaded again, all would run twice, and count twice. */
 static void group_resume(Probe *p, ProbeMask probe) {
         const Program first = group_table[group_of(probe)].first, end = group_table[group_of(probe)].end;
         Unloading *u = &p->unloading;
@@ -627,8 +625,8 @@ static void group_resume(Probe *p, ProbeMask probe) {
         }
 }
 
-/* Loads and attaches those programs of the group that are missing. fallbacks: those that stand in for
- * others, and not these. */
+/* Loads and attaches missing programs of the group. fallbacks: those with ProgramDescription.unless,
+ * otherwise those without. */
 static void group_start(Probe *p, Program first, Program end, bool fallbacks) {
         Bitmap missing = {};
         int r;
@@ -638,7 +636,8 @@ static void group_start(Probe *p, Program first, Program end, bool fallbacks) {
                     !program_is_superseded(p, i))
                         bitmap_add(&missing, i);
         if (bitmap_next(&missing, 0) < _PROGRAM_MAX) {
-                /* All of a group are one load: what the others have recorded of a thread is valid */
+                /* Fallbacks belong to the same load: records of threads by other programs of the group
+                 * remain valid */
                 if (!fallbacks)
                         p->loaded_at = now_nsec(CLOCK_MONOTONIC);
                 programs_load(p, &missing);
@@ -667,14 +666,14 @@ int probe_load_group(Probe *p, ProbeMask probe) {
                 return -ENODATA;
         if (p->loaded_groups & probe)
                 return 0;
-        p->loaded_groups |= probe; /* Not retried: a program rejected once will be rejected again */
+        p->loaded_groups |= probe; /* no retry: a rejected program is always rejected */
         group_resume(p, probe);
         group_start(p, first, end, /* fallbacks= */ false);
         group_start(p, first, end, /* fallbacks= */ true);
         return 0;
 }
 
-/* Clears pending responses: no program maintains the current thread of a CPU any more. */
+/* Clears pending responses, as no program maintains the current thread of a CPU any more. */
 static void pending_responses_drop(Probe *p) {
         _cleanup_free_ void *nothing = NULL;
         struct bpf_map_info info = {};
@@ -686,7 +685,7 @@ static void pending_responses_drop(Probe *p) {
         /* Elements of per-CPU maps are padded to 8 bytes */
         nothing = calloc((size_t) libbpf_num_possible_cpus(), (info.value_size + 7U) & ~7U);
         if (nothing)
-                /* array element: cannot fail */
+                /* element of an array: cannot fail */
                 (void) bpf_map_update_elem(p->map_fds[MAP_RESPONSES], &zero, nothing, BPF_ANY);
 }
 

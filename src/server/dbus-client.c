@@ -2,16 +2,16 @@
 
 #include "dbus-client.h"
 
-/* Clients that wait, subscribe or hold leases. Each takes a match rule, as each attached unit does, and a
- * bus closes connections with too many: dbus-daemon allows 512. */
+/* Limit of tracked clients. Each takes a match rule, as does each attached unit, and dbus-daemon closes
+ * connections with more than 512. */
 #define CLIENTS_MAX 200U
 
-/* Limits of these for one user other than root, and of calls that wait for polkit or PID 1: enough for
- * any program, and too few to exclude others. */
+/* Limits of tracked clients and pending calls of a user other than root: sufficient for any program, and too
+ * few to exclude others. */
 #define CLIENTS_PER_UID_MAX 64U
 #define CALLS_PER_UID_MAX 32U
 
-/* Limit of root: attaches of all units, and their thresholds, sent at once. */
+/* Limit of pending calls of root: attaches of all units, and their thresholds, sent at once. */
 #define CALLS_MAX 4096U
 
 int bus_error_set_qos(sd_bus_error *error, int errno_value, const QosError *e) {
@@ -115,7 +115,7 @@ static bool client_has_lease(const Client *c) {
         return threshold_monitor_have_lease(m, c);
 }
 
-/* Something ended for which the client was followed. */
+/* Frees the client if there is no reason to track it any more. */
 static void client_settle(Client *c) {
         if (!c->calls && !c->subscribed && !client_has_lease(c))
                 client_free(c);
@@ -139,7 +139,7 @@ static int on_owner_checked(sd_bus_message *m, void *userdata, sd_bus_error *err
         return 0;
 }
 
-/* sd_bus_track would wait for the bus. */
+/* Tracks the client. sd_bus_track is not used, as it makes synchronous calls. */
 static int client_follow(Client *c) {
         sd_bus *bus = c->server->bus;
         _cleanup_free_ char *match = NULL;
@@ -164,7 +164,7 @@ Client* client_find(BusServer *b, sd_bus_message *m) {
         return NULL;
 }
 
-/* Finds the client of the sender, or creates it. To be followed by client_settle(). */
+/* Finds the client of the sender, or creates one. client_settle() has to be called afterwards. */
 static int client_get(BusServer *b, sd_bus_message *m, uid_t uid, Client **ret, sd_bus_error *error) {
         const char *sender = strempty(sd_bus_message_get_sender(m));
         unsigned n = 0, others = 0;
@@ -280,7 +280,7 @@ void call_authorize(Call *c) {
         Client *client = c->client;
         int r;
 
-        /* As when the call was received, for calls that had to wait */
+        /* Checked when the call was received, but it may have had to wait */
         if (!c->action->attaches && !manager_get_unit(c->server->manager, c->unit, &e)) {
                 bus_reply_error(c->message, -ENXIO, &e);
                 call_finish(c);
@@ -307,7 +307,7 @@ void call_authorize(Call *c) {
                 on_authorized(r, c);
 }
 
-/* ---- whose a call is ---------------------------------------------------------------------------------- */
+/* ---- calls -------------------------------------------------------------------------------------------- */
 
 static int call_count(Call *c, sd_bus_error *error) {
         const Client *client = c->client;
@@ -323,7 +323,7 @@ static int call_count(Call *c, sd_bus_error *error) {
         return 0;
 }
 
-/* The call's own is its own to give up. */
+/* Clients may release their own leases. */
 static bool call_is_own(const Call *c) {
         return c->lease && c->action->releases;
 }
@@ -335,9 +335,8 @@ static void call_run(Call *c) {
                 call_authorize(c);
 }
 
-/* Starts the calls that need not wait for earlier ones. A client may send a call after an attach on which it
- * depends, and which waits for polkit or PID 1. Attaches run concurrently: usually there are many, and none
- * depends on another one. */
+/* Starts calls that need not wait for earlier ones: a call may depend on an attach that waits for polkit or
+ * PID 1. Attaches run concurrently, as there may be many, and none depends on another. */
 static void client_dispatch(Client *client) {
         Call *c;
 
@@ -390,14 +389,14 @@ static void call_start(Call *c, uid_t uid) {
                 call_run(c);
 }
 
-/* Starts the call, or has it wait for those of the client before it. */
+/* Starts the call, or queues it after earlier ones of the client. */
 int call_submit(Call *c, sd_bus_error *error) {
         _cleanup_(sd_bus_creds_unrefp) sd_bus_creds *creds = NULL;
         BusServer *b = c->server;
         uid_t uid;
         int r = 0;
 
-        /* Peer-to-peer: the kernel knows */
+        /* Peer-to-peer: use the credentials of the socket */
         if (isempty(sd_bus_message_get_sender(c->message))) {
                 r = sd_bus_get_owner_creds(b->bus, SD_BUS_CREDS_EUID, &creds);
                 if (r >= 0)
@@ -412,7 +411,6 @@ int call_submit(Call *c, sd_bus_error *error) {
         return 1;
 }
 
-/* The next call of this sender must wait for those before it: what it depends on is not known yet. */
 bool client_waits(BusServer *b, sd_bus_message *m) {
         const Client *client = client_find(b, m);
 

@@ -8,7 +8,7 @@
 #include "threshold-monitor.h"
 #include "worst-wait.h"
 
-/* All kinds of errors, as far as they are known. */
+/* Errors of all known kinds, per second; NaN if none is known. */
 static double get_error_rate(const Snapshot *s) {
         const Server *server = &s->metrics.requests.server;
         const uint64_t errors[] = { server->errors_reset, server->errors_timeout, server->errors_status5xx,
@@ -24,7 +24,7 @@ static double get_error_rate(const Snapshot *s) {
         return known && s->covered > 0 ? (double) n * (double) NSEC_PER_SEC / (double) s->covered : NAN;
 }
 
-/* Violated if one is, ok if all are. */
+/* Combined state of all thresholds: violated if any is, ok if all are. */
 static const char* get_state(const Unit *u) {
         ThresholdState state = THRESHOLD_UNKNOWN;
         bool first = true;

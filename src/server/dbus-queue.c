@@ -6,69 +6,71 @@
 #include "dbus-queue.h"
 #include "log.h"
 
-/* Senders with a known user. The bus never reuses a unique name, so that the user stays the same. */
+/* Limit of idle senders of which the user is remembered. The bus never reuses a unique name. */
 #define SENDERS_MAX 256U
 
-/* Calls that wait, of all senders together: beyond it the newest one of the sender with the most is
+/* Limit of waiting calls of all senders. Beyond it, the newest one of the sender with most calls is
  * refused. */
 #define QUEUED_CALLS_MAX 2048U
 
-/* Bytes of the arguments and the path of a call that waits. Methods take a tenth of it. */
+/* Limit of the arguments and the path of a waiting call, in bytes. Calls of qosd's methods have a tenth of
+ * it. */
 #define QUEUED_CALL_SIZE_MAX 16384U
 
-/* Replies that the bus has not taken yet, from which on calls of users other than root wait: each may have
- * some hundred KiB, and replies to root are sent after them. */
+/* Replies in the output queue of the bus connection from which on calls of users other than root wait. A
+ * reply may have some hundred KiB, and replies to root are queued behind it. */
 #define UNSENT_REPLIES_MAX 1U
 
-/* Replies with all units, up to 3 MiB each, that are being made for users other than root: one for each of
- * them. */
+/* Limit of replies with all units, up to 3 MiB each, that are built at a time for users other than root, one
+ * for each user. */
 #define UNITS_REPLIES_MAX 16U
 
-/* Measuring the arguments of a call reads them, some ns for each byte. Calls of a sender for which that
- * took this long are refused without measuring for REFUSE_USEC: they only cost reading them from the bus
- * then. */
+/* Measuring the arguments of a call takes some ns for each byte. If a call exceeds the limit and takes this
+ * long, further calls of its sender are refused without measuring for REFUSE_USEC. */
 #define MEASURE_NSEC_MAX NSEC_PER_MSEC
 #define REFUSE_USEC USEC_PER_SEC
 
-/* Steps of the local connection until both ends are ready; it takes some ten. */
+/* Limit of steps of the handshake of the local connection, which takes about ten. */
 #define HANDSHAKE_STEPS 1000U
 
 typedef struct Sender Sender;
 
-/* A call that waits for its turn, or was made and has no reply yet. */
+/* A call that waits for its sender's turn, or was forwarded and has no reply yet. */
 typedef struct QueuedCall {
         Sender *sender;
         sd_bus_message *message;
-        sd_bus_slot *slot;              /* NULL: it waits */
+        sd_bus_slot *slot;              /* reply of the local connection; NULL: not forwarded yet */
         struct QueuedCall *next;
 } QueuedCall;
 
-/* By the unique name. */
+/* A connection to the bus, identified by its unique name. */
 struct Sender {
         BusQueue *queue;
         Sender *next;
         char *name;
-        sd_bus_slot *slot;              /* the query for the user; NULL: done */
+        sd_bus_slot *slot;              /* query of the user; NULL: complete */
         uid_t uid;
-        Turn turn;                      /* when that is known */
+        Turn turn;                      /* initialized when the user is known */
         uint64_t refused_until;         /* CLOCK_MONOTONIC ns */
-        QueuedCall *calls, **end;       /* in their order, and where the next one is added */
+        QueuedCall *calls, **end;       /* waiting calls in order of arrival, and the end of the list */
         unsigned n_calls;
         QueuedCall *made;
-        UnitsReply *reply;              /* that is being made, or NULL: further calls wait for it */
+        UnitsReply *reply;              /* reply that is being built, on which further calls wait; NULL:
+                                         * none */
 };
 
 struct BusQueue {
         Manager *manager;
         DBusUnits *objects;
-        sd_bus *bus;                    /* the system's */
-        sd_bus *from, *to;              /* ends of a local connection, on which the calls are made */
+        sd_bus *bus;                    /* the system bus */
+        sd_bus *from, *to;              /* ends of the local connection over which calls are forwarded */
         sd_bus_slot *filter, *gone;
-        sd_event_source *batch;         /* NULL: no message was read since the last one */
-        sd_event_source *sent;          /* enabled while senders wait until the bus takes replies */
-        Sender *senders;                /* the one with the latest call first */
+        sd_event_source *batch;         /* NULL: no message was read since the last batch */
+        sd_event_source *sent;          /* enabled while senders wait for the output queue of the bus
+                                         * connection */
+        Sender *senders;                /* in order of their last call, the latest one first */
         unsigned n_senders;
-        unsigned n_calls;               /* that wait */
+        unsigned n_calls;               /* waiting calls of all senders */
 };
 
 static void call_free(QueuedCall *c) {
@@ -89,7 +91,7 @@ static QueuedCall* sender_pop(Sender *s, QueuedCall **p) {
         return c;
 }
 
-/* Those that wait for a limit. */
+/* Resumes senders that wait for a limit. */
 static void queue_resume(BusQueue *q) {
         for (Sender *s = q->senders; s; s = s->next)
                 if ((s->calls || s->reply) && s->turn.queue)
@@ -215,7 +217,7 @@ static void sender_begin_reply(Sender *s) {
         call_free(c);
 }
 
-/* Begins with the next call. */
+/* Forwards the sender's next call. */
 static void sender_make_call(Sender *s) {
         QueuedCall *c = sender_pop(s, &s->calls);
         int r;
@@ -256,7 +258,7 @@ static void on_turn(void *userdata) {
                 else if (sender_may_begin_reply(s))
                         sender_begin_reply(s);
                 else
-                        break; /* it has a turn when another one ends */
+                        break; /* resumed when another reply is complete */
         }
         turn_set_reply(&s->turn, s->reply);
 }
@@ -281,14 +283,14 @@ static int on_identified(sd_bus_message *m, void *userdata, sd_bus_error *error)
 
         s->slot = sd_bus_slot_unref(s->slot);
         if (!streq_ptr(sd_bus_message_get_sender(m), DBUS_NAME))
-                r = -EBADMSG; /* a message bus that lets others reply for it */
+                r = -EBADMSG; /* a reply that is not the bus's own */
         else
                 r = sd_bus_message_is_method_error(m, NULL) ? -sd_bus_message_get_errno(m) :
                     sd_bus_message_read(m, "u", &uid);
         if (r >= 0)
                 r = turn_init(&s->turn, s->queue->manager->turns, uid, on_turn, s);
         if (r < 0) {
-                /* The sender has left, or the bus does not reply */
+                /* The sender has disconnected, or the bus does not reply */
                 while (s->calls) {
                         QueuedCall *c = sender_pop(s, &s->calls);
 
@@ -340,7 +342,7 @@ static int sender_new(BusQueue *q, const char *name, Sender **ret) {
         return 0;
 }
 
-/* The sender has left: there is no reader of the replies. */
+/* Drops the calls of a sender that has disconnected. */
 static int on_gone(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         BusQueue *q = ASSERT_PTR(userdata);
         const char *name, *owner;
@@ -356,8 +358,8 @@ static int on_gone(sd_bus_message *m, void *userdata, sd_bus_error *error) {
 
 /* ---- calls -------------------------------------------------------------------------------------------- */
 
-/* Subtracts the size of the arguments that follow, empty containers included. -EMSGSIZE: it exceeds what is
- * left. */
+/* Subtracts the size of the remaining arguments from *left. Containers count as well: empty ones may be
+ * many. -EMSGSIZE: the arguments exceed *left. */
 static int message_measure(sd_bus_message *m, size_t *left) {
         const char *contents;
         char type;
@@ -402,7 +404,8 @@ static int call_check_size(sd_bus_message *m) {
         return r < 0 ? r : sd_bus_message_rewind(m, /* complete= */ true);
 }
 
-/* Refuses the newest call of another sender if the queue is full. -EBUSY: this sender has the most. */
+/* Makes space for a call of the sender: if the queue is full, refuses the newest call of the sender with
+ * most calls. -EBUSY: that is this sender. */
 static int sender_admit(Sender *s) {
         BusQueue *q = s->queue;
         Sender *most = s;
@@ -444,16 +447,16 @@ static int sender_enqueue(Sender *s, sd_bus_message *m) {
         return s->turn.queue ? turn_request(&s->turn) : 0;
 }
 
-/* Reads the messages that follow, without an iteration of the event loop for each: a call of root is behind
- * all of them. */
+/* Reads further messages in the same iteration of the event loop, as calls of root may be queued behind
+ * them. */
 static int on_batch(sd_event_source *source, void *userdata) {
         BusQueue *q = ASSERT_PTR(userdata);
         _cleanup_(sd_bus_unrefp) sd_bus *bus = sd_bus_ref(q->bus);
         uint64_t end = now_nsec(CLOCK_MONOTONIC) + TURN_NSEC;
 
         q->batch = sd_event_source_disable_unref(q->batch);
-        /* The message that ends the connection frees the queue. An error is that of the event source of the
-         * bus, too, which closes the connection. */
+        /* May free the queue, with the message that ends the connection. Errors occur in the event source of
+         * the bus as well, which then closes the connection. */
         while (sd_bus_process(bus, NULL) > 0 && now_nsec(CLOCK_MONOTONIC) < end)
                 ;
         return 0;
@@ -466,7 +469,7 @@ static bool call_has_effect(sd_bus_message *m) {
                !streq(member, "Snapshot") && !streq(member, "Introspect") && !streq(member, "Ping");
 }
 
-/* -EMSGSIZE: it has too many arguments, or the sender has sent such a call before. */
+/* -EMSGSIZE: the arguments are too large, or those of a recent call of the sender were. */
 static int sender_measure(Sender *s, sd_bus_message *m) {
         uint64_t begin = now_nsec(CLOCK_MONOTONIC), end;
         int r;
@@ -475,13 +478,13 @@ static int sender_measure(Sender *s, sd_bus_message *m) {
                 return -EMSGSIZE;
         r = call_check_size(m);
         end = now_nsec(CLOCK_MONOTONIC);
-        /* A small one may take as long when others have the CPU */
+        /* Not for small calls, which take this long if the daemon is preempted */
         if (r == -EMSGSIZE && end > begin + MEASURE_NSEC_MAX)
                 s->refused_until = end + REFUSE_USEC * NSEC_PER_USEC;
         return r;
 }
 
-/* Before sd-bus looks for the object. */
+/* Filter, which is called before sd-bus dispatches the message. */
 static int on_message(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         const char *name = sd_bus_message_get_sender(m);
         BusQueue *q = ASSERT_PTR(userdata);
@@ -497,7 +500,7 @@ static int on_message(sd_bus_message *m, void *userdata, sd_bus_error *error) {
 
         s = sender_find(q, name);
         if (s && s->turn.queue && s->uid == 0 && !s->calls && !s->reply && !units_reply_is_for(m))
-                return 0; /* now */
+                return 0; /* dispatched at once */
 
         memory_trim_schedule(q->manager->trim);
         r = s ? 0 : sender_new(q, name, &s);
@@ -534,7 +537,7 @@ sd_bus* bus_queue_get_bus(BusQueue *q) {
         return q->to;
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------------- */
+/* ---- queue -------------------------------------------------------------------------------------------- */
 
 static int end_new(int fd, const sd_id128_t *server, sd_bus **ret) {
         int r;
@@ -573,7 +576,7 @@ static int queue_connect(BusQueue *q) {
                 if (r >= 0 && i >= HANDSHAKE_STEPS)
                         r = -EPROTO;
         }
-        /* For replies that come later */
+        /* For replies that are not sent before queue_run() returns */
         if (r >= 0)
                 r = sd_bus_attach_event(q->to, q->manager->event, SD_EVENT_PRIORITY_NORMAL);
         if (r >= 0)
@@ -600,7 +603,7 @@ int bus_queue_new(Manager *m, DBusUnits *objects, sd_bus *bus, BusQueue **ret) {
                 r = sd_event_source_set_enabled(q->sent, SD_EVENT_OFF);
         if (r >= 0)
                 r = sd_bus_add_filter(bus, &q->filter, on_message, q);
-        /* One rule for all names: the bus allows some hundred rules for a connection */
+        /* One match for all names, as the bus limits the number of matches of a connection */
         if (r >= 0 && sd_bus_is_bus_client(bus) > 0)
                 r = sd_bus_add_match_async(bus, &q->gone,
                                            "type='signal',sender='" DBUS_NAME "',path='" DBUS_PATH

@@ -2,11 +2,11 @@
 
 #include "dbus-reply.h"
 
-/* Calls of BUS_PATH. */
+/* Methods of BUS_PATH with all units in the reply, which is built over several turns. */
 typedef struct ReplyType {
         const char *interface, *member;
-        const char *arguments;          /* the one of a unit is empty: all */
-        const char *contents;           /* elements of the array that is the reply */
+        const char *arguments;          /* signature; an argument is the name of a unit, empty for all */
+        const char *contents;           /* element type of the array in the reply */
         int (*append)(DBusUnits *objects, Unit *u, sd_bus_message *m);
 } ReplyType;
 
@@ -14,7 +14,7 @@ struct UnitsReply {
         const ReplyType *type;
         DBusUnits *objects;
         sd_bus_message *call, *reply;
-        Unit *units[UNITS_MAX_LIMIT];   /* by slot; NULL: none, or it is detached since */
+        Unit *units[UNITS_MAX_LIMIT];   /* by slot; NULL: none, or detached meanwhile */
         unsigned next;                  /* slot of the unit to be added next */
 };
 
@@ -29,7 +29,7 @@ static const ReplyType reply_types[] = {
           append_thresholds   },
 };
 
-/* NULL: it is none of them. */
+/* NULL: the call is none of these methods with all units in the reply. */
 static const ReplyType* find_type(sd_bus_message *call) {
         const char *interface = sd_bus_message_get_interface(call), *unit = "";
         const ReplyType *t = NULL;
@@ -40,7 +40,7 @@ static const ReplyType* find_type(sd_bus_message *call) {
                 if (sd_bus_message_is_method_call(call, NULL, reply_types[i].member) > 0 &&
                     (!interface || streq(interface, reply_types[i].interface)))
                         t = reply_types + i;
-        /* sd-bus has an error for other arguments */
+        /* sd-bus replies to other arguments with an error */
         if (!t || sd_bus_message_has_signature(call, t->arguments) <= 0)
                 return NULL;
         if (!isempty(t->arguments) && sd_bus_message_read(call, "s", &unit) < 0)
@@ -112,8 +112,8 @@ int units_reply_continue(UnitsReply *r, uint64_t end) {
         return MIN(k, 0);
 }
 
-/* A unit cannot be removed from a message, which is built anew without it. This happens at most once for
- * each unit of the first turn. */
+/* Begins the message again without the unit, as units cannot be removed from it. This is necessary at most
+ * once for each unit that the message had. */
 void units_reply_forget(UnitsReply *r, const Unit *u) {
         if (r->units[u->index] != u)
                 return;

@@ -6,8 +6,8 @@
 #include "state-label.h"
 #include "util.h"
 
-/* Written as "1363348", not "1.363348000000000000000e+06"; less than a thousandth is insignificant in all
- * of these figures. */
+/* Rounds values of 1000 and more, which sd-json would format as "1.363348000000000000000e+06"; the fraction
+ * is insignificant in all of these figures. */
 static int real_to_json(const char *name, double value, sd_json_variant **v) {
         if (!isfinite(value))
                 return 0;
@@ -99,7 +99,7 @@ static int excluded_to_json(const Excluded *e, sd_json_variant **ret) {
         return r < 0 ? r : real_to_json("share", e->share, ret);
 }
 
-/* Key of the value of a name. */
+/* Appends the rows to an array. value: name of the field for their values. */
 static int named_to_json(const DiagnosisNamed *table, size_t n, const char *value, sd_json_variant **ret) {
         int r = 0;
 

@@ -4,8 +4,8 @@
 #include "polkit.h"
 #include "util.h"
 
-/* Queries that may wait for a reply at a time, and of one user: one that prompts a person may wait for
- * minutes, and one with an agent that never replies permanently. */
+/* Limit of pending queries, of all users and of each: a query may be pending for minutes if the user is
+ * prompted for a password, and forever if the agent never replies. */
 #define QUERIES_MAX 256U
 #define QUERIES_PER_UID_MAX 32U
 
@@ -20,20 +20,20 @@ struct PolkitQuery {
         polkit_handler_t handler;
         void *userdata;
         uid_t uid;
-        char id[32];            /* how polkit calls it, for cancelling */
+        char id[32];            /* cancellation ID */
         PolkitQuery *next;
 };
 
 static PolkitQuery *queries = NULL;
 static uint64_t last_id = 0;
 static sd_bus *connection = NULL;       /* for queries with a file descriptor; NULL: none yet */
-static bool unavailable = false;        /* logged before */
+static bool unavailable = false;        /* the last query failed, which was logged */
 
 PolkitQuery* polkit_query_free(PolkitQuery *q) {
         if (!q)
                 return NULL;
 
-        /* Otherwise the user would be prompted for a password without effect */
+        /* Otherwise the user would still be prompted for a password */
         if (q->slot)
                 (void) sd_bus_call_method_async(sd_bus_slot_get_bus(q->slot), NULL, POLKIT_NAME, POLKIT_PATH,
                                                 POLKIT_INTERFACE,
@@ -104,7 +104,7 @@ static int query_send(const PolkitRequest *request, sd_bus *bus, sd_bus_message 
         q->next = queries;
         queries = q;
 
-        /* A person may take a while */
+        /* No timeout while the user may be prompted */
         r = sd_bus_message_append(m, "sa{ss}us", request->action, 0,
                                   request->interactive ? FLAG_INTERACTIVE : 0, q->id);
         if (r >= 0)
@@ -136,8 +136,8 @@ int polkit_query_bus(const PolkitRequest *request, sd_bus_message *caller, uid_t
         return query_send(request, request->bus, m, uid, ret);
 }
 
-/* The connection for a query with a file descriptor: that of the daemon passes none, see manager.c. Opened
- * with the first query, and again after the bus was restarted. */
+/* Returns a connection that passes file descriptors, which the daemon's own one does not, see
+ * bus_open_system(). It is opened at the first query, and again after a restart of the bus. */
 static int connection_get(sd_bus *bus, sd_bus **ret) {
         int r;
 
@@ -171,7 +171,7 @@ int polkit_query_varlink(const PolkitRequest *request, sd_varlink *link, PolkitQ
         r = sd_varlink_get_peer_uid(link, &uid);
         if (r < 0)
                 return r;
-        /* A PID may be reused before polkit examines it */
+        /* A PID may be reused before polkit reads it */
         pidfd = sd_varlink_get_peer_pidfd(link);
         if (pidfd < 0)
                 return pidfd;

@@ -6,7 +6,7 @@
 #include "snapshot-json.h"
 #include "threshold-json.h"
 
-/* Common values of a threshold and its event. */
+/* Fields that thresholds and events have in common. */
 static int threshold_rule_to_json(const char *unit, const ThresholdRule *rule, bool peers,
                                   ThresholdState state, double value, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *limit_json = NULL, *value_json = NULL;

@@ -14,7 +14,7 @@ static void on_attached(Manager *m, int error, const QosError *e, Unit *u, void 
                 (void) vl_reply_error(c->link, error, e);
         else {
                 if (unit_get_degraded_reason(u, &degraded) < 0)
-                        (void) log_oom(); /* attached all the same */
+                        (void) log_oom(); /* the unit is attached nevertheless */
                 (void) sd_varlink_replybo(c->link,
                                           SD_JSON_BUILD_PAIR_STRING("unit", u->name),
                                           SD_JSON_BUILD_PAIR_CONDITION(!!degraded, "degraded",
@@ -48,7 +48,7 @@ static int connection_attach(Connection *c) {
         r = manager_attach(c->server->manager, &request, on_attached, c, &operation);
         if (r < 0)
                 return r;
-        if (c->unit) /* the handler was not called yet */
+        if (c->unit) /* NULL if the handler was called already */
                 c->attach = operation;
         return 0;
 }
@@ -110,7 +110,7 @@ int vl_method_attach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_m
         ProbeMask probes;
         int r;
 
-        /* A one-way call has no reply to wait for: another call could come before it ends */
+        /* A one-way call has no reply to wait for: a later call could precede its end */
         if (flags & SD_VARLINK_METHOD_ONEWAY)
                 return -EOPNOTSUPP;
         r = sd_varlink_dispatch(link, parameters, table, &p);
@@ -153,7 +153,7 @@ int vl_method_detach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_m
         Connection *c = ASSERT_PTR(userdata);
         int r;
 
-        /* A one-way call has no reply to wait for: another call could come before it ends */
+        /* A one-way call has no reply to wait for: a later call could precede its end */
         if (flags & SD_VARLINK_METHOD_ONEWAY)
                 return -EOPNOTSUPP;
         r = sd_varlink_dispatch(link, parameters, table, &p);
@@ -169,6 +169,6 @@ int vl_method_detach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_m
         c->restricted = false;
         c->lease = p.lease;
 
-        /* One's own lease is one's own to give up */
+        /* A client may drop its own lease */
         return c->lease ? connection_detach(c) : connection_authorize(c, p.interactive);
 }

@@ -6,15 +6,15 @@
 #include "snapshot-json.h"
 #include "varlink-connection.h"
 
-/* Steps in one reply: as many as there are of 10 s, or of 5 min. */
+/* Limit of steps in a reply, which no level of the history exceeds. */
 #define HISTORY_STEPS_MAX MAX(HISTORY_FINE_STEPS, HISTORY_COARSE_STEPS)
 
 typedef struct HistoryQuery {
         uint64_t since;                 /* CLOCK_REALTIME, us */
         uint64_t step;                  /* ns */
         unsigned minimum_samples;
-        bool *metrics;                  /* requested ones of the catalogue */
-        unsigned distributions;         /* bits by their number */
+        bool *metrics;                  /* by index in metric_table: whether it is requested */
+        unsigned distributions;         /* bit mask of requested ones */
 
         sd_json_variant **steps;
         size_t n;
@@ -54,7 +54,7 @@ static bool is_distribution(const char *name) {
         return false;
 }
 
-/* Of a distribution also the count, which limits the accuracy of its quantiles. */
+/* Adds a metric, and the count if it is of a distribution, which limits the accuracy of quantiles. */
 static void history_query_want(HistoryQuery *q, const Metric *metric) {
         char name[SELECTOR_METRIC_MAX];
         int l = (int) (strrchr(metric->name, '.') - metric->name);

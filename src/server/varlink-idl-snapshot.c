@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Types of what a reading has measured, from metrics/. */
+/* Types of a reading, generated from metrics/. */
 
 #include "varlink-idl.h"
 
@@ -17,5 +17,5 @@ SD_VARLINK_DEFINE_ENUM_TYPE(
                               "protocol: counts and quantiles are absent"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(overlapping));
 
-/* They refer to Quality */
+/* Refers to Quality */
 #include "varlink-types.h"

@@ -5,7 +5,7 @@
 #include "slow-operations.h"
 #include "varlink-connection.h"
 
-/* A reading that took so much CPU time serves all users but root for INSPECTION_NSEC_MAX. */
+/* CPU time from which on a reading is cached for users other than root, for INSPECTION_NSEC_MAX. */
 #define INSPECTION_COST_MIN (2 * NSEC_PER_MSEC)
 #define INSPECTION_NSEC_MAX NSEC_PER_SEC
 
@@ -57,7 +57,7 @@ static void on_names(uint64_t nsec, void *userdata) {
         (void) varlink_io_want_turn(c->io, /* when_written= */ false);
 }
 
-/* Replies, once the reading is complete; 1: it is not. */
+/* Continues the reading, and replies if it is complete. 1: it is not yet. */
 static int connection_step_inspecting(Connection *c, Unit *u) {
         Inspecting *i = c->inspecting;
         Inspection *kept = &c->server->inspections[u->index][i->type];
@@ -66,7 +66,7 @@ static int connection_step_inspecting(Connection *c, Unit *u) {
         int r;
 
         if (!i->query) {
-                r = free_and_strdup(&i->unit, u->name); /* it may have been an alias */
+                r = free_and_strdup(&i->unit, u->name); /* may have been an alias */
                 if (r < 0)
                         return r;
                 r = i->type == INSPECTION_THREADS ? threads_query_new(u, &i->query) :
@@ -97,7 +97,7 @@ static int connection_step_inspecting(Connection *c, Unit *u) {
         if (i->cpu >= INSPECTION_COST_MIN) {
                 kept->v = sd_json_variant_ref(v);
                 kept->until = begin + INSPECTION_NSEC_MAX;
-                /* It is freed then, also if no connection ends */
+                /* The reading is to be freed then even if no connection ends */
                 memory_trim_schedule(c->server->manager->trim);
         }
         return sd_varlink_reply(c->link, v);
@@ -122,7 +122,7 @@ int connection_go_on_inspecting(Connection *c) {
                 if (c->uid != 0 && kept->v && begin < kept->until)
                         r = sd_varlink_reply(c->link, kept->v);
                 else if (user && user->reads_many && !i->begun)
-                        return 0; /* it has a turn when that ends */
+                        return 0; /* resumed by connection_resume_readers() */
                 else {
                         if (user)
                                 user->reads_many = true;
@@ -185,7 +185,7 @@ static int method_inspect(sd_varlink *link, sd_json_variant *parameters, sd_varl
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
         int r;
 
-        /* A one-way call has no reply to wait for: another call could come before it ends */
+        /* A one-way call has no reply to wait for: a later call could precede its end */
         if (flags & SD_VARLINK_METHOD_ONEWAY)
                 return -EOPNOTSUPP;
         r = sd_varlink_dispatch(link, parameters, table, &p);

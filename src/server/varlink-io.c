@@ -9,13 +9,13 @@
 #include "log.h"
 #include "varlink-io.h"
 
-/* Messages that are written with one system call. */
+/* Limit of messages that are written with one system call. */
 #define OUTPUT_BATCH 16U
 
-/* A message that is not the library's, to be written. */
+/* A message that is written without the library. */
 typedef struct Output {
-        VarlinkText *text;              /* its beginning, which other connections may have, too */
-        char *end;                      /* its end, with the byte that ends a message */
+        VarlinkText *text;              /* beginning, which connections may share */
+        char *end;                      /* end, with the terminating NUL byte */
         size_t end_size;
         struct Output *next;
 } Output;
@@ -23,26 +23,26 @@ typedef struct Output {
 struct VarlinkIo {
         VarlinkIoSet *set;
         Turn turn;
-        sd_varlink *link;               /* no reference: the io ends with the connection */
-        int fd;                         /* the link's */
+        sd_varlink *link;               /* not owned */
+        int fd;                         /* socket of the link */
         sd_event_source *io;
-        VarlinkIo *touched_before, *touched_next; /* in the set's list */
+        VarlinkIo *touched_before, *touched_next; /* neighbours in the set's list */
         bool touched;
         bool wants_turn;
-        bool turn_when_written;         /* but not while there is output */
+        bool turn_when_written;         /* the turn is not used while there is output */
         varlink_turn_handler_t handler;
         void *userdata;
-        Output *output, *output_last;   /* to be written before anything of the library's */
-        size_t output_sent;             /* bytes of the first one that were */
-        uint64_t unread_since;          /* since when there is something to be written, and nothing leaves,
-                                         * CLOCK_MONOTONIC usec; 0: there is not */
-        sd_event_source *unread_timer;  /* fires no later than that has been so for too long */
-        size_t unfinished;              /* bytes of the message whose end has not been seen */
-        size_t received;                /* bytes in the set's sum */
-        bool *freed;                    /* set when the io ends within its own callback */
+        Output *output, *output_last;   /* written before output of the library */
+        size_t output_sent;             /* written bytes of the first message */
+        uint64_t unread_since;          /* CLOCK_MONOTONIC us since when no output could be written; 0: there
+                                         * is no output */
+        sd_event_source *unread_timer;  /* fires SLOW_READER_USEC after unread_since, or earlier */
+        size_t unfinished;              /* received bytes of an incomplete message */
+        size_t received;                /* bytes that count in VarlinkIoSet.received */
+        bool *freed;                    /* set if varlink_io_free() is called within io_run() */
 };
 
-/* ---- messages that several connections get ------------------------------------------------------------ */
+/* ---- messages that connections share ------------------------------------------------------------ */
 
 struct VarlinkText {
         unsigned n_ref;
@@ -159,8 +159,8 @@ VarlinkIo* varlink_io_free(VarlinkIo *p) {
         return NULL;
 }
 
-/* The client is disconnected, as the library cannot be made to read less. The error is that of
- * sd_varlink_error_errno(); all replies before it were written. */
+/* Disconnects the client, as the library has no limit for its buffers. The error is the same as of
+ * sd_varlink_error_errno(). To be called when all replies before were written. */
 static int io_refuse(VarlinkIo *p) {
         static const char error[] = "{\"error\":\"io.systemd.System\",\"parameters\":{\"origin\":\"linux\","
                                     "\"errno\":105,\"errnoName\":\"ENOBUFS\"}}";
@@ -180,7 +180,7 @@ static int io_refuse(VarlinkIo *p) {
         return -ENOBUFS;
 }
 
-/* Counts what the library will have in its buffer after the next read. */
+/* Counts the size of the library's buffer after the next read. */
 static int io_count_received(VarlinkIo *p) {
         size_t size;
         int waiting;
@@ -200,8 +200,8 @@ static int io_count_received(VarlinkIo *p) {
         return 0;
 }
 
-/* Examines data received since the last time: the socket has a position for peeking. Data that arrives
- * between this and the read of the library is not seen, which is a short time. */
+/* Examines data received since the last call, as the offset for peeking is kept (SO_PEEK_OFF). Data that
+ * arrives before the library reads is not examined. */
 static int io_measure(VarlinkIo *p) {
         char buffer[4096];
         bool any = false;
@@ -230,7 +230,8 @@ static bool io_has_output(VarlinkIo *p) {
         return p->output || (events > 0 && events & EPOLLOUT);
 }
 
-/* 0: not before something happens on the socket. */
+/* Whether the library may read or write. 0: not before the next event of the socket; negative: the
+ * connection is to be closed. */
 static int io_may_process(VarlinkIo *p) {
         struct pollfd pollfd = { .fd = p->fd, .events = POLLOUT };
         int r;
@@ -238,14 +239,14 @@ static int io_may_process(VarlinkIo *p) {
         if (poll(&pollfd, 1, 0) < 0)
                 return -errno;
 
-        /* The client has disconnected, or shut down its receiving side, which poll() does not report: its
-         * remaining calls are not served, as the library would serve them all and keep the replies */
+        /* The client has disconnected, or shut down its receiving side, which only send() reports. Its
+         * remaining calls are not served: the library would queue the replies to all of them */
         if (pollfd.revents & (POLLHUP|POLLERR))
                 return -ECONNRESET;
         if (send(p->fd, NULL, 0, MSG_NOSIGNAL|MSG_DONTWAIT) < 0)
                 return -errno;
 
-        /* Replies first. If they cannot be written, then the library would go on and read */
+        /* Only if replies can be written, as the library would read further calls otherwise */
         if (io_has_output(p)) {
                 if (!(pollfd.revents & POLLOUT))
                         return 0;
@@ -271,9 +272,8 @@ static int io_step(VarlinkIo *p, bool turn) {
         return p->output ? io_write_output(p) : sd_varlink_process(p->link);
 }
 
-/* Has the loop wake up for what the connection waits for, and for nothing else. After all that may have
- * changed that: there are thousands of connections, too many to look at each time that something happens on
- * one of them. */
+/* Sets the events that the connection waits for. To be called after each change of these, as there may be
+ * thousands of connections, too many to update them all in each iteration of the event loop. */
 static int io_update(VarlinkIo *p) {
         int events, enabled;
 
@@ -288,14 +288,14 @@ static int io_update(VarlinkIo *p) {
                 p->unread_since = 0;
         else if (p->unread_since == 0) {
                 p->unread_since = now_usec(CLOCK_MONOTONIC);
-                /* Each reply is unread for a moment: that is not worth setting a timer again */
+                /* A running timer is not set again, as each reply is unread for a moment */
                 if (sd_event_source_get_enabled(p->unread_timer, &enabled) >= 0 && enabled == SD_EVENT_OFF) {
                         (void) sd_event_source_set_time(p->unread_timer, p->unread_since + SLOW_READER_USEC);
                         (void) sd_event_source_set_enabled(p->unread_timer, SD_EVENT_ONESHOT);
                 }
         }
 
-        /* Messages that are not to be handled yet must not wake the event loop */
+        /* Messages that have to wait for a turn must not wake the event loop */
         if (events & EPOLLOUT)
                 events = EPOLLOUT;
         else if (turn_is_requested(&p->turn))
@@ -308,8 +308,8 @@ static void io_request_turn(VarlinkIo *p) {
         (void) io_update(p);
 }
 
-/* Serves the connection until it has nothing to do, or nsec are over: then it has another turn. With nsec 0
- * it is one step, and no turn. May end it. */
+/* Serves the connection until it is idle, or for nsec, after which it requests another turn. With 0 only one
+ * step is made, and the handler is not called. May free p. */
 static void io_run(VarlinkIo *p, uint64_t nsec) {
         _cleanup_(sd_varlink_unrefp) sd_varlink *link = sd_varlink_ref(p->link);
         uint64_t begin = now_nsec(CLOCK_MONOTONIC);
@@ -341,7 +341,7 @@ static void on_turn(void *userdata) {
 }
 
 void varlink_io_touch(VarlinkIo *p) {
-        if (!p || p->freed) /* in its turn, at the end of which it is examined */
+        if (!p || p->freed) /* io_run() updates it at its end */
                 return;
         if (!p->touched) {
                 p->touched = true;
@@ -387,8 +387,8 @@ static int on_io(sd_event_source *s, int fd, uint32_t revents, void *userdata) {
                 return 0;
         }
 
-        /* Requests wait for their turn. What takes no time does not: replies, so that a client which reads
-         * them has them. The end does when the user has a pause: thousands of connections may end at once */
+        /* Requests wait for a turn. Output does not, as it takes no time. The end of the connection waits if
+         * the user has used up its time, as thousands of connections may end at once */
         if (ended && !turn_may_begin(&p->turn)) {
                 turn_set_unread(&p->turn, false);
                 (void) sd_event_source_set_enabled(s, SD_EVENT_OFF);
@@ -403,7 +403,7 @@ static int on_io(sd_event_source *s, int fd, uint32_t revents, void *userdata) {
                 TurnQueue *q = p->set->turns;
                 uid_t uid = p->turn.user->uid;
 
-                io_run(p, 0); /* may end it */
+                io_run(p, 0); /* may free p */
                 turn_queue_charge(q, uid, now_nsec(CLOCK_THREAD_CPUTIME_ID) - cpu);
         }
         return 0;

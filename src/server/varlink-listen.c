@@ -11,23 +11,23 @@
 #include "log.h"
 #include "varlink-listen.h"
 
-/* When it is tried again where there are no more descriptors, or no memory. */
+/* Time until the next attempt to accept connections after an error, such as a lack of descriptors. */
 #define RETRY_USEC USEC_PER_SEC
 
-/* By which "varlinkctl list-sockets" finds them, with "entrypoint" for that in the file system. Sockets have
- * extended attributes since Linux 7.0. */
+/* Extended attribute by which "varlinkctl list-sockets" finds sockets, supported since Linux 7.0. Its value
+ * is "entrypoint" for the socket in the file system. */
 #define ROLE_XATTR "user.varlink"
 
 struct VarlinkListener {
         int fd;
         sd_event_source *io;
         sd_event_source *retry;
-        Turn turn;                      /* without a queue: the socket is that of root */
+        Turn turn;                      /* without a queue for the socket of root */
         void (*accepted)(int fd, void *userdata);
         void *userdata;
 };
 
-/* Accepts what waits, for one turn. 1: more may wait; 0: none does; or -errno. */
+/* Accepts connections for the time of a turn. 1: more may be pending; 0: none is. */
 static int listener_accept(VarlinkListener *l) {
         uint64_t begin = now_nsec(CLOCK_MONOTONIC);
 
@@ -78,7 +78,7 @@ static int on_io(sd_event_source *s, int fd, uint32_t revents, void *userdata) {
         if (!l->turn.queue)
                 r = listener_accept(l);
         else {
-                /* Not to be woken up by it until then */
+                /* The event loop must not wake up for the socket until then */
                 (void) sd_event_source_set_enabled(s, SD_EVENT_OFF);
                 r = turn_request(&l->turn);
         }

@@ -35,7 +35,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                               "a sample of the runs, as a share of one CPU"),
                 SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
-/* The reply of Get(); those of List() and Subscribe() have the same fields */
+/* Fields of the reply of Get(), and of the type Snapshot */
 #define DEFINE_SNAPSHOT(DEFINE, DEFINE_BY_TYPE) \
         FIELD_COMMENT("Name of the unit, or path of the control group if it was attached by its path"), \
         DEFINE(unit, SD_VARLINK_STRING, 0), \

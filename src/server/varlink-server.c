@@ -12,9 +12,8 @@
 #define LISTEN_PATH "/run/qosd/org.qosd.QoS"
 #define LISTEN_PATH_ROOT LISTEN_PATH ".root"
 
-/* Limit of all connections together, and the only one of root: more than a fleet of tools opens, less
- * than the available descriptors (LimitNOFILE= in the unit). Each other user is limited by
- * ConnectionsPerUserMax=. */
+/* Limit of all connections, and the only one for root: less than the available descriptors (LimitNOFILE= of
+ * the service). Other users are limited by ConnectionsPerUserMax= as well. */
 #define CONNECTIONS_MAX 4096U
 
 /* ---- Subscribe ---------------------------------------------------------------------------------------- */
@@ -28,7 +27,7 @@ static int on_turn(void *userdata) {
         if (c->listing)
                 return connection_go_on_listing(c);
         if (c->many) {
-                /* an error is sent, and is no reason to end the connection */
+                /* errors were sent, and do not end the connection */
                 (void) connection_go_on_many(c);
                 return 0;
         }
@@ -40,7 +39,7 @@ static int on_turn(void *userdata) {
                 (void) connection_go_on_inspecting(c);
                 return 0;
         }
-        if (!s) /* it ended meanwhile */
+        if (!s) /* ended meanwhile */
                 return 0;
         if (s->next > 0)
                 return connection_send_round(c);
@@ -111,7 +110,7 @@ static void on_unit_detaching(Unit *u, void *userdata) {
 
 /* ---- thresholds --------------------------------------------------------------------------------------- */
 
-/* Sends pending messages now, not in a later iteration of the loop, as the bus does. */
+/* Sends pending messages now, not in a later iteration of the event loop. */
 static void on_unit_evaluated(Unit *u, void *userdata) {
         VarlinkServer *v = ASSERT_PTR(userdata);
 
@@ -120,7 +119,7 @@ static void on_unit_evaluated(Unit *u, void *userdata) {
 
 /* ---- connections -------------------------------------------------------------------------------------- */
 
-/* Frames, and readings that serve others; true: some are in use. */
+/* Frees cached frames and readings. True: some are still in use. */
 static bool on_trim(void *userdata) {
         VarlinkServer *v = ASSERT_PTR(userdata);
         bool streams = false, inspections = false;
@@ -159,7 +158,7 @@ static void connection_free(Connection *c) {
         memory_trim_request(v->manager->trim);
 }
 
-/* Before anything is made for it. */
+/* To be called before anything is allocated for the connection. */
 static int server_check_limits(VarlinkServer *v, uid_t uid) {
         bool full = v->n_others >= limit_for_unprivileged(sd_varlink_server_connections_max(v->server));
         const TurnUser *user = turn_queue_find_user(v->io.turns, uid);
@@ -200,7 +199,7 @@ static int connection_new(VarlinkServer *v, sd_varlink *link, uid_t uid) {
         v->n_others += uid != 0;
         (void) sd_varlink_set_userdata(link, c);
 
-        /* If it fails, the caller closes the link, and on_disconnect() does the rest */
+        /* On error the caller closes the link, and on_disconnect() frees c */
         return varlink_io_new(&v->io, link, uid, on_turn, c, &c->io);
 }
 
@@ -307,7 +306,7 @@ int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
                                 "io.systemd.service.GetLogLevel", vl_method_get_log_level);
         if (r >= 0)
                 r = sd_varlink_server_bind_disconnect(v->server, on_disconnect);
-        /* Less where there are fewer descriptors */
+        /* sd_varlink_server_connections_max(NULL) is derived from RLIMIT_NOFILE */
         if (r >= 0)
                 r = sd_varlink_server_set_connections_max(v->server,
                                                           MIN(CONNECTIONS_MAX,
@@ -327,7 +326,7 @@ fail:
         return r;
 }
 
-/* fd: from the service manager; negative: none */
+/* fd: socket of the socket unit; negative: none */
 static int server_listen(VarlinkServer *v, int fd, const char *path, mode_t mode, bool roots,
                          VarlinkListener **ret) {
         if (fd < 0)
@@ -347,7 +346,7 @@ int varlink_server_new(Manager *m, VarlinkServer **ret) {
 
         r = server_listen(v, TAKE_FD(m->fds.varlink), LISTEN_PATH, 0666, /* roots= */ false, &v->listener);
         if (r >= 0) {
-                /* Without the socket unit root shares the queue of all others */
+                /* Optional: otherwise root uses the socket of the others */
                 int k = server_listen(v, TAKE_FD(m->fds.varlink_root), LISTEN_PATH_ROOT, 0600,
                                       /* roots= */ true, &v->root_listener);
 

@@ -32,8 +32,8 @@ void frames_free(Frame **frames) {
         }
 }
 
-/* Reads and formats once for all streams that show the unit at this tick with the same window and
- * permission. */
+/* Returns the reading as text, which all streams share that need it at the same tick with the same window
+ * and permission. */
 static int connection_get_frame(Connection *c, Unit *u, uint64_t tick, VarlinkText **ret) {
         Frame **frames = &c->server->frames[u->index], *f;
         _cleanup_free_ char *json = NULL, *text = NULL;
@@ -78,7 +78,7 @@ static int connection_get_frame(Connection *c, Unit *u, uint64_t tick, VarlinkTe
         return 0;
 }
 
-/* Sends units until the time is over, and the rest at the next turns. */
+/* Sends readings for the time of a turn, and the rest in the next turns. */
 int connection_send_round(Connection *c) {
         char end[64] = "},\"continues\":true}";
         uint64_t begin = now_nsec(CLOCK_MONOTONIC);
@@ -121,7 +121,7 @@ static int on_stream_tick(sd_event_source *source, uint64_t usec, void *userdata
         Connection *c = ASSERT_PTR(userdata);
         Stream *s = c->stream;
 
-        /* At multiples of the interval: all that is shown at this second is one reading */
+        /* At multiples of the interval, so that streams share readings */
         (void) sd_event_source_set_time(source, (now_usec(CLOCK_MONOTONIC) / s->interval_usec + 1) *
                                         s->interval_usec);
         (void) sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);

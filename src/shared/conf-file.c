@@ -8,10 +8,10 @@
 #include "log.h"
 #include "parse.h"
 
-/* Longer lines are invalid. */
+/* Limit of the length of a line. */
 #define LINE_MAX_BYTES 4096U
 
-/* In all directories together. */
+/* Limit over all directories. */
 #define DROPINS_MAX 256U
 
 static const char *const directories[] = { "/etc", "/run", "/usr/lib" }; /* in descending priority */
@@ -121,7 +121,7 @@ static int parse_file(const char *path, const ConfFormat *format, void *data) {
                         continue;
                 }
 
-                /* Comments also within a continued line, as systemd does */
+                /* As in systemd, comments may be within a continued line */
                 if (strchr("#;", buffer[strspn(buffer, " \t")]) && buffer[strspn(buffer, " \t")] != 0)
                         continue;
 
@@ -144,7 +144,7 @@ static int parse_file(const char *path, const ConfFormat *format, void *data) {
                 parse_line(&p, first, joined);
                 used = 0;
         }
-        if (ferror(f)) /* for instance a directory */
+        if (ferror(f)) /* such as a directory */
                 (void) log_warning_errno(-errno, "Failed to read '%s', ignoring: %m", path);
         if (used > 0)
                 parse_line(&p, first, joined);

@@ -20,7 +20,7 @@ int unix_connect(const char *path, uint64_t timeout_usec) {
         fd = socket(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC|(timeout_usec > 0 ? 0 : SOCK_NONBLOCK), 0);
         if (fd < 0)
                 return -errno;
-        /* The timeout of connect() is that of sending */
+        /* SO_SNDTIMEO is the timeout of connect() as well */
         if (timeout_usec > 0 && setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout)) < 0)
                 return -errno;
         while (connect(fd, (const struct sockaddr*) &sa, sizeof(sa)) < 0)

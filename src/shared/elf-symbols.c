@@ -8,12 +8,12 @@
 #include "elf-symbols.h"
 #include "util.h"
 
-/* Limits on what is read of a file: a hundred times the sizes of libssl. */
+/* Limits of data read from a file: a hundred times the sizes of libssl. */
 #define SECTIONS_MAX 1024U
 #define SEGMENTS_MAX 256U
 #define TABLE_SIZE_MAX (4U << 20)
 
-/* Bytes of a function searched for calls: wrappers are shorter. */
+/* Limit of the size of a function searched for calls. Wrappers are shorter. */
 #define CODE_MAX 512U
 
 #if __BYTE_ORDER == __LITTLE_ENDIAN
@@ -100,7 +100,7 @@ static int symbols_read(Symbols *s, bool all) {
                 if (table[i].sh_type == SHT_DYNSYM && !dynamic)
                         dynamic = table + i;
                 else if (all && table[i].sh_type == SHT_SYMTAB && table[i].sh_size <= TABLE_SIZE_MAX)
-                        dynamic = table + i; /* has the dynamic symbols, too */
+                        dynamic = table + i; /* includes dynamic symbols */
         if (!dynamic || dynamic->sh_link >= header.e_shnum || dynamic->sh_entsize != sizeof(Elf64_Sym))
                 return -ENOEXEC;
         linked = table + dynamic->sh_link;
@@ -156,7 +156,7 @@ Symbols* symbols_free(Symbols *s) {
         return NULL;
 }
 
-/* 0: not in a segment of code. The result may be beyond the end of the file. */
+/* File offset of an address; 0: not in a segment of code. The code may extend beyond the end of the file. */
 static uint64_t address_to_offset(const Symbols *s, uint64_t address) {
         for (size_t i = 0; i < s->n_segments; i++) {
                 const Elf64_Phdr *p = s->segments + i;
@@ -180,7 +180,7 @@ static const Elf64_Sym* symbols_get(const Symbols *s, const char *name) {
         return NULL;
 }
 
-/* Offset of the instruction that saves a register if it is the first one of the function; 0: it is not. */
+/* Offset of the push instruction if a function begins with one; 0: it does not. */
 static uint64_t find_push(const Symbols *s, uint64_t offset) {
         static const uint8_t endbr64[] = { 0xf3, 0x0f, 0x1e, 0xfa };
         size_t skip = 0;

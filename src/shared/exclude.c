@@ -4,7 +4,7 @@
 #include "exclude.h"
 #include "unit-map.h"
 
-/* The longest names are those of module commands with a prefix, "TS.CREATERULE". */
+/* Limit of the length. The longest names are those of module commands, such as "TS.CREATERULE". */
 #define COMMAND_MAX 64U
 
 static int exclude_compare(const Exclude *a, const Exclude *b) {

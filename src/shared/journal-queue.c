@@ -141,7 +141,7 @@ static int on_writable(sd_event_source *source, int fd, uint32_t events, void *u
                 int r = journal_write(j, j->first);
 
                 if (r == -EAGAIN) {
-                        (void) journal_wait(j); /* journald may have a new socket */
+                        (void) journal_wait(j); /* the socket may be a new one */
                         return 0;
                 }
                 e = j->first;
@@ -166,7 +166,7 @@ void journal_send(Journal *j, const char *const *fields, size_t n, const char *m
                 return;
         }
 
-        /* Keep the order */
+        /* Not before queued entries */
         r = j->first ? -EAGAIN : journal_write(j, e);
         if (r == -EAGAIN) {
                 r = journal_wait(j);

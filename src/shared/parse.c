@@ -28,7 +28,7 @@ int parse_decimal(const char *s, const char **ret_end, double *ret) {
         return 0;
 }
 
-/* Length of the UTF-8 character at s; 0: invalid or a control character. */
+/* Length of the UTF-8 sequence at s; 0: invalid, or a control character. */
 static size_t letter_length(const unsigned char *s, size_t left) {
         size_t n = *s < 0x80 ? 1 : (*s & 0xe0) == 0xc0 ? 2 : (*s & 0xf0) == 0xe0 ? 3 : (*s & 0xf8) == 0xf0 ?
                    4 : 0;
@@ -123,7 +123,7 @@ int parse_time(const char *s, uint64_t *ret_nsec) {
                 s += strspn(s, " ");
         }
 
-        /* Doubles have nanosecond precision up to 104 days, longer than any useful duration */
+        /* Doubles have nanosecond precision up to 104 days, which is longer than any useful duration */
         if (sum > (double) (UINT64_C(1) << 53))
                 return -ERANGE;
         *ret_nsec = (uint64_t) llround(sum);

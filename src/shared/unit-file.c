@@ -15,10 +15,10 @@ const char *const unit_file_directories[] = {
         NULL,
 };
 
-/* Unit files have some hundred bytes. */
+/* Limit of the size of a file. Unit files have some hundred bytes. */
 #define FILE_SIZE_MAX (1024 * 1024)
 
-/* Longest name of a section to be recognized. */
+/* Limit of the length of names of sections. */
 #define SECTION_MAX 32U
 
 int unit_file_read(int at, const char *path, char **ret, size_t *ret_size) {
@@ -77,7 +77,7 @@ char* unit_file_split(char **line) {
 typedef struct Line {
         char text[UNIT_FILE_LINE_MAX + 2];
         size_t used;
-        unsigned number;        /* of the first of these lines */
+        unsigned number;        /* of the first line */
         bool overlong;
         char section[SECTION_MAX + 1];
 } Line;
@@ -113,7 +113,7 @@ int unit_file_foreach_line(const char *text, size_t size, unit_file_line_t f, vo
                         l--;
                 while (blank < l && (s[blank] == ' ' || s[blank] == '\t'))
                         blank++;
-                /* Also comments within a continued line, as systemd does */
+                /* As in systemd, comments may be within a continued line */
                 if (blank < l && (s[blank] == '#' || s[blank] == ';'))
                         continue;
 
@@ -129,7 +129,7 @@ int unit_file_foreach_line(const char *text, size_t size, unit_file_line_t f, vo
                         line.overlong = true;
                         l = 0;
                 }
-                /* Control characters, NUL among them, must not get into messages */
+                /* Control characters, including NUL, must not get into messages */
                 for (size_t k = 0; k < l; k++)
                         line.text[line.used++] = (unsigned char) s[k] < ' ' || s[k] == 0x7f ? ' ' : s[k];
                 if (continued) {

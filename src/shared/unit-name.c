@@ -110,7 +110,7 @@ int control_group_get_top_unit(const char *path, char **ret) {
                 size_t l = strcspn(path, "/");
                 _cleanup_free_ char *name = NULL;
 
-                /* The service manager escapes names that are reserved by the kernel with "_" */
+                /* The service manager prefixes names that the kernel reserves with "_" */
                 name = strndup(path + (*path == '_'), l - (*path == '_'));
                 if (!name)
                         return -ENOMEM;
@@ -145,7 +145,7 @@ static bool has_unit_suffix(const char *s, size_t n) {
 size_t control_group_find_unit(const char *path, group_is_roots_t is_roots, void *userdata,
                                size_t *ret_length) {
         const char *begin = NULL, *end = NULL;
-        bool outer = true;              /* only slices of root's so far */
+        bool outer = true;              /* only slices owned by root so far */
 
         assert(path);
         assert(is_roots);
@@ -167,7 +167,7 @@ size_t control_group_find_unit(const char *path, group_is_roots_t is_roots, void
         }
         if (!end)
                 return 0;
-        /* The group of a slice itself, with others in it that are no units */
+        /* The control group of a slice itself, or groups in it that are not units */
         if (begin > end)
                 for (begin = end; begin[-1] != '/'; begin--)
                         ;
