@@ -18,13 +18,12 @@
 #include "startup.h"
 #include "varlink-server.h"
 
-/* Timeout for the contents of unit files: units ordered after qosd are not delayed any longer. */
+/* Timeout for loading unit files, until which units that are ordered after qosd are delayed. */
 #define READY_USEC (5 * USEC_PER_SEC)
-/* It is counted in steps, each of which is one however long it took: in a long one programs were loaded, and
- * what the service manager has said meanwhile is not read yet. */
+/* The timeout is measured in steps of this length. A step that took longer counts once, as programs were
+ * loaded meanwhile, and replies of the service manager could not be read. */
 #define READY_STEP_USEC (100 * USEC_PER_MSEC)
-/* Total timeout for these units, including loading programs, which takes a second or two, and more than this
- * only on a busy emulated CPU. */
+/* Total timeout including the time for loading programs, which usually takes a second or two. */
 #define READY_MAX_USEC (60 * USEC_PER_SEC)
 
 static int on_reload(sd_event_source *source, const struct signalfd_siginfo *si, void *userdata) {
@@ -116,7 +115,7 @@ static void varlink_server_freep(VarlinkServer **v) {
 static int run(int argc, char *argv[]) {
         _cleanup_(sd_event_unrefp) sd_event *event = NULL;
         _cleanup_(manager_freep) Manager *m = NULL;
-        /* Freed before the manager: servers cancel operations of their clients */
+        /* Freed before the manager, as servers cancel operations of their clients */
         _cleanup_(event_actions_freep) EventActions *event_actions = NULL;
         _cleanup_(event_journal_freep) EventJournal *event_journal = NULL;
         _cleanup_(bus_server_freep) BusServer *bus_server = NULL;
@@ -138,17 +137,17 @@ static int run(int argc, char *argv[]) {
         if (r < 0)
                 return log_error_errno(r, "Failed to add signal handlers: %m");
 
-        /* Loading programs takes megabytes in a thread, and malloc_trim() does not return what is free at
-         * the end of an arena of its own */
+        /* Only one arena: programs are loaded in a thread, which takes megabytes, and malloc_trim() does not
+         * return free memory at the end of other arenas */
         (void) mallopt(M_ARENA_MAX, 1);
 
-        /* Serves clients nevertheless, and reports the reason on attach */
+        /* Clients are served nevertheless, and get the reason when they attach a unit */
         r = kernel_support_check(&reason);
         if (r < 0)
                 (void) log_warning_errno(r, "Nothing can be measured on this kernel: %s.",
                                          reason ?: "its release is unknown");
 
-        /* Before anything is loaded, which may happen here for programs of the previous run */
+        /* Before manager_new(), which may load programs of the previous run */
         r = ready_watch(READY_MAX_USEC);
         if (r < 0)
                 (void) log_warning_errno(r, "Failed to start a thread, units ordered after qosd may "

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Starts the units that unit files name in OnViolated= and OnCleared= when qosd reports that a threshold has
- * changed its state. A process of its own, as qosd has no right to start units. qosd does not say which ones
- * either: these are read from the files that the service manager names.
+/* Starts the units of OnViolated= and OnCleared= in unit files when qosd reports that a threshold has
+ * changed its state. This is a separate process, as qosd has no privilege to start units. The units are read
+ * from the unit files, and cannot be chosen by qosd.
  *
- * It also logs changes of thresholds for qosd: "journalctl -u UNIT" shows messages about a unit if root
- * has logged them. */
+ * It also logs changes of thresholds for qosd, as "journalctl -u UNIT" shows messages of others about a unit
+ * only if root has logged them. */
 
 #include <fcntl.h>
 #include <poll.h>
@@ -25,15 +25,15 @@
 
 #define PID1_NAME "org.freedesktop.systemd1"
 
-/* It ends when nothing has been received for so long; the socket starts it again. */
+/* Time without a message after which the process ends. The socket starts it again. */
 #define IDLE_MSEC 10000
 
-/* The journal's mark of these entries, see qosd.catalog. */
+/* Message ID of entries that are logged for qosd, see qosd.catalog. */
 #define ACTIONS_MESSAGE_ID "1f2a4d0c5e9b4a8fb4b2c7d6a90e8f13"
 
 #define IOVEC_OF(s) ((struct iovec) { .iov_base = (char*) (s), .iov_len = strlen(s) })
 
-/* The service manager replies to a start when the job is queued. */
+/* Timeout of calls of the service manager, which replies to StartUnit() when the job is queued. */
 #define CALL_USEC (30 * USEC_PER_SEC)
 
 static int section_read(XqosSection *s, const char *path) {
@@ -42,14 +42,14 @@ static int section_read(XqosSection *s, const char *path) {
         int r;
 
         if (isempty(path))
-                return 0; /* a generated unit may have drop-ins alone */
+                return 0; /* units without a fragment may have drop-ins */
         r = unit_file_read(AT_FDCWD, path, &text, &size);
         if (r < 0)
-                return r == -ENOMEM ? r : 0; /* reported by qosd, and so are invalid lines */
+                return r == -ENOMEM ? r : 0; /* qosd reports such files, and invalid lines */
         return text_has_xqos_section(text, size) ? xqos_section_read(s, path, text, size) : 0;
 }
 
-/* The section of the unit as the service manager has it, in its order. */
+/* Reads the section from the files of the unit, in the order of the service manager. */
 static int unit_read_section(sd_bus *bus, const char *unit, XqosSection *ret) {
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         _cleanup_free_ char *path = NULL, *fragment = NULL;
@@ -99,9 +99,9 @@ static void unit_start(sd_bus *bus, const char *pattern, const char *unit, const
                 log_unit_info(unit, "Started '%s', as a threshold of '%s' is %s.", name, unit, event);
 }
 
-/* fields: of the entry, by lines. */
+/* Logs an entry. fields: one per line, modified by the call. */
 static int log_handle(const char *unit, char *fields) {
-        /* qosd must not log in the name of others */
+        /* qosd must not set fields that identify the sender */
         static const char *const allowed[] = { "MESSAGE=", "PRIORITY=", "QOS_", NULL };
         char object[sizeof("OBJECT_SYSTEMD_UNIT=") + UNIT_NAME_MAX], *state;
         struct iovec iov[ACTIONS_FIELDS_MAX + 3];
@@ -146,7 +146,7 @@ static int message_handle(char *message) {
         if (log)
                 return log_handle(unit, fields);
 
-        /* Each time: the bus may have been restarted in between */
+        /* For each message, as the bus may have been restarted */
         r = sd_bus_open_system(&bus);
         if (r >= 0)
                 r = sd_bus_set_method_call_timeout(bus, CALL_USEC);

@@ -5,7 +5,7 @@
 
 #include "negotiate.h"
 
-/* Qualities are in thousandths, as they have up to three digits. */
+/* Quality 1, in thousandths, as qualities have up to three decimals. */
 #define QUALITY_ONE 1000U
 
 /* Part of a header, without spaces around it. */
@@ -14,7 +14,7 @@ typedef struct Token {
         size_t n;
 } Token;
 
-/* The next part up to a separator, which may be in quotes. Returns false at the end. */
+/* Returns the next part up to a separator outside of quotes. False: end of the header. */
 static bool token_next(const char **p, const char *end, char separator, Token *ret) {
         const char *s = *p, *e;
         bool quotes = false;
@@ -38,7 +38,7 @@ static bool token_is(Token t, const char *s) {
         return t.n == strlen(s) && strncasecmp(t.s, s, t.n) == 0;
 }
 
-/* Whether it is "name=value", with or without quotes. */
+/* Returns the value of "name=value" without quotes. False: another parameter. */
 static bool token_get(Token t, const char *name, Token *ret) {
         size_t n = strlen(name);
 
@@ -50,7 +50,7 @@ static bool token_get(Token t, const char *name, Token *ret) {
         return true;
 }
 
-/* "0.3" is 300. An invalid quality is 0: its entry is not acceptable. */
+/* Returns "0.3" as 300. Invalid qualities are 0, not acceptable. */
 static unsigned parse_quality(Token t) {
         unsigned q = 0, scale = QUALITY_ONE / 10;
 
@@ -72,7 +72,7 @@ Exposition negotiate_format(const char *accept) {
                 const char *type, *range;
                 struct {
                         const char *name, *value;
-                } parameters[2];        /* if they are given */
+                } parameters[2];        /* required values of parameters, if given */
         } offers[_EXPOSITION_MAX] = {
                 [EXPOSITION_OPENMETRICS] = { "application/openmetrics-text", "application/*",
                                              { { "version", "1.0.0" } } },
@@ -82,7 +82,7 @@ Exposition negotiate_format(const char *accept) {
                                                { "encoding", "delimited" } } },
         };
         const char *end = accept ? accept + strlen(accept) : NULL;
-        /* By format: the most specific entry that matches decides on its quality */
+        /* By format: quality and specificity of the most specific entry that matches */
         unsigned quality[_EXPOSITION_MAX] = {}, specific[_EXPOSITION_MAX] = {};
         Exposition best = EXPOSITION_PROMETHEUS;
         Token entry;
@@ -99,7 +99,7 @@ Exposition negotiate_format(const char *accept) {
                         unsigned q = QUALITY_ONE, s;
                         bool matches = true;
 
-                        /* A draft is not offered */
+                        /* Drafts are not offered */
                         if (!exposition_is_supported(f) || !offers[f].type)
                                 continue;
                         if (token_is(type, offers[f].type))

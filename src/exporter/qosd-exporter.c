@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Serves the metrics of qosd over HTTP, in the formats of Prometheus. It is activated by its socket, has one
- * thread, and exits when idle. */
+/* Serves the metrics of qosd over HTTP in the formats of Prometheus. It is activated by its socket and exits
+ * when idle. */
 
 #include <fcntl.h>
 #include <getopt.h>
@@ -27,21 +27,22 @@ static const char *const content_types[_EXPOSITION_MAX] = {
                                    "proto=io.prometheus.client.MetricFamily; encoding=delimited",
 };
 
-/* Connections at a time: 2 MiB of headers. Two agents scrape a host; when all are taken, the one that has
- * waited longest without a request gives way. */
+/* Limit of connections, which take up to 2 MiB. When it is reached, the oldest connection without a request
+ * is closed. */
 #define HTTP_CONNECTIONS_MAX 128U
-/* Memory of a connection, which its request header has to fit in: that of Prometheus has half a KiB. */
+/* Limit of the memory of a connection, in which its request header has to fit. Those of Prometheus have half
+ * a KiB. */
 #define CONNECTION_MEMORY_MAX (16U * 1024U)
-/* From the accept of a connection to the end of its response, also if bytes trickle in: the default
- * scrape_timeout= of Prometheus. */
+/* Timeout from the accept of a connection to the end of its response, the default scrape_timeout= of
+ * Prometheus. */
 #define CONNECTION_USEC (10 * USEC_PER_SEC)
-/* Responses that slow clients still read: 2 MiB each with 64 units. The client that has read longest gives
- * way. */
+/* Limit of responses that are being sent, of 2 MiB each with 64 units. When it is reached, the oldest client
+ * is disconnected. */
 #define PAGES_MAX 8U
-/* Memory is returned after this time without a scrape. Usual scrape intervals are 10 s to 2 min. */
+/* Time without a scrape after which the process exits. Usual scrape intervals are 10 s to 2 min. */
 #define IDLE_USEC (300 * USEC_PER_SEC)
 
-/* A response that several clients may get. */
+/* A response, which clients may share. */
 typedef struct Page {
         struct MHD_Response *response;
         unsigned status, n_ref;
@@ -51,19 +52,19 @@ typedef struct Exporter Exporter;
 typedef struct Client Client;
 
 struct Client {
-        Client *next, *previous;        /* in the order of their arrival */
-        int fd;                         /* of libmicrohttpd */
+        Client *next, *previous;        /* in order of arrival */
+        int fd;                         /* owned by libmicrohttpd */
         uint64_t until;                 /* CLOCK_MONOTONIC, us */
-        bool cut;                       /* shut down already */
-        bool requested;                 /* its request header is whole */
-        struct MHD_Connection *waiting; /* suspended until the reading has ended */
+        bool cut;                       /* whether the connection was shut down */
+        bool requested;                 /* whether the request header is complete */
+        struct MHD_Connection *waiting; /* suspended until the reading is complete; NULL: not suspended */
         Exposition format;
         bool gzip;
-        Page *page;                     /* to be queued */
+        Page *page;                     /* response; NULL: none yet */
 };
 
-/* What streams write to. It is kept from one scrape to the next, as the pages of a new one have to be zeroed
- * by the kernel: a quarter of what a scrape of 64 units took. */
+/* Buffer of a stream. It is reused for each scrape, as the kernel has to zero the pages of a new one, which
+ * takes a quarter of the time of a scrape of 64 units. */
 typedef struct Text {
         char *data;
         size_t size, allocated;
@@ -72,12 +73,13 @@ typedef struct Text {
 struct Exporter {
         sd_event *event;
         struct MHD_Daemon *http;
-        sd_event_source *timer;         /* of libmicrohttpd and of the oldest connection */
+        sd_event_source *timer;         /* next timeout of libmicrohttpd, of a connection, or of the
+                                         * process */
         Client *first, *last;
         unsigned n_clients;
         Reader *reader;
         uint64_t begun, scraped;        /* CLOCK_MONOTONIC, us */
-        ExpositionOptions options;      /* but for the format */
+        ExpositionOptions options;      /* without the format */
         Text text;
         TlsFiles tls;
 };
@@ -115,7 +117,7 @@ static int page_new(unsigned status, const char *type, const char *encoding, cha
         p->n_ref = 1;
         n_pages++;
 
-        /* One request for each connection, so that a limit of time for one is that of the other */
+        /* One request per connection, so that the timeout of the connection is that of the request */
         if (page_add_header(p, MHD_HTTP_HEADER_CONTENT_TYPE, type) < 0 ||
             page_add_header(p, MHD_HTTP_HEADER_CONNECTION, "close") < 0 ||
             page_add_header(p, MHD_HTTP_HEADER_VARY, "Accept, Accept-Encoding") < 0 ||
@@ -142,14 +144,15 @@ static enum MHD_Result reply_text(struct MHD_Connection *connection, unsigned st
         return q;
 }
 
-/* Returns a new buffer. Level 1: text of this kind becomes a tenth with it, and little less with others. */
+/* Compresses text into a new buffer. Level 1 reduces such text to a tenth, and other levels save little
+ * more. */
 static int compress_text(const char *text, size_t size, char **ret, size_t *ret_size) {
         _cleanup_free_ char *out = NULL;
         z_stream z = {};
         size_t bound;
         int r;
 
-        /* 15: the largest window, 16: with the header of gzip */
+        /* 15: maximum window, 16: with a gzip header */
         if (deflateInit2(&z, 1, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK)
                 return -ENOMEM;
         bound = deflateBound(&z, size);
@@ -171,7 +174,7 @@ static int compress_text(const char *text, size_t size, char **ret, size_t *ret_
         return 0;
 }
 
-/* libmicrohttpd closes connections itself, and has no call for that. */
+/* Has libmicrohttpd close the connection, for which it has no function. */
 static void client_cut(Client *c) {
         c->cut = true;
         (void) shutdown(c->fd, SHUT_RDWR);
@@ -185,7 +188,7 @@ static ssize_t text_append(void *cookie, const char *data, size_t size) {
                 char *p = realloc(t->data, allocated);
 
                 if (!p)
-                        return 0;       /* an error of the stream */
+                        return 0;       /* results in an error of the stream */
                 t->data = p;
                 t->allocated = allocated;
         }
@@ -199,7 +202,7 @@ static void text_done(Text *t) {
         *t = (Text) {};
 }
 
-/* Of a reading, or without one (error): that there is none. */
+/* Formats a reading, or, if error is negative, qosd_up 0 and the duration. */
 static int write_text(Exporter *e, int error, Exposition format) {
         uint64_t took = (now_usec(CLOCK_MONOTONIC) - e->begun) * NSEC_PER_USEC;
         ExpositionOptions options = e->options;
@@ -246,7 +249,7 @@ static int page_of_reading(Exporter *e, int error, Exposition format, bool gzip,
                 body = TAKE_PTR(t->data);
                 *t = (Text) {};
         }
-        /* After a scrape of many more units */
+        /* Free a buffer of a scrape of many more units */
         if (t->size < t->allocated / 4)
                 text_done(t);
         if (r < 0)
@@ -257,7 +260,7 @@ static int page_of_reading(Exporter *e, int error, Exposition format, bool gzip,
 
 static void reading_done(Reader *reader, int error, void *userdata) {
         Exporter *e = ASSERT_PTR(userdata);
-        Page *pages[_EXPOSITION_MAX][2] = {};   /* by format and encoding: made once */
+        Page *pages[_EXPOSITION_MAX][2] = {};   /* by format and encoding */
 
         if (error < 0)
                 (void) log_warning_errno(error, "Failed to read metrics of qosd: %m");
@@ -299,7 +302,7 @@ static enum MHD_Result on_request(void *userdata, struct MHD_Connection *connect
         c = info ? info->socket_context : NULL;
         if (!c)
                 return MHD_NO;
-        if (c->requested) {             /* resumed */
+        if (c->requested) {             /* called again after the reading */
                 if (!c->page)
                         return reply_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE, PLAIN,
                                           "Out of memory, try again later.\n");
@@ -326,7 +329,7 @@ static enum MHD_Result on_request(void *userdata, struct MHD_Connection *connect
         c->gzip = negotiate_gzip(header(connection, MHD_HTTP_HEADER_ACCEPT_ENCODING));
         e->scraped = now_usec(CLOCK_MONOTONIC);
 
-        /* Those that come while one is under way share it */
+        /* Requests that arrive during a reading share it */
         if (!reader_is_busy(e->reader)) {
                 e->begun = e->scraped;
                 r = reader_begin(e->reader);
@@ -366,7 +369,7 @@ static void on_connection(void *userdata, struct MHD_Connection *connection, voi
                 return;
         }
 
-        /* Without memory its request is refused */
+        /* Out of memory: its request is refused */
         c = new0(Client, 1);
         if (!c)
                 return;
@@ -390,7 +393,7 @@ static void on_connection(void *userdata, struct MHD_Connection *connection, voi
                         }
 }
 
-/* Serves what can be served, and sets the time at which to look again. */
+/* Closes connections after their timeout, serves the others, and sets the timer. */
 static int exporter_run(Exporter *e) {
         uint64_t now = now_usec(CLOCK_MONOTONIC), next;
         MHD_UNSIGNED_LONG_LONG msec;
@@ -417,7 +420,7 @@ static int exporter_run(Exporter *e) {
                                            next == USEC_INFINITY ? SD_EVENT_OFF : SD_EVENT_ONESHOT);
 }
 
-/* What became possible is done behind all events of an iteration. */
+/* Timer and I/O only wake up the event loop: on_post() serves all connections once per iteration. */
 static int on_timer(sd_event_source *s, uint64_t usec, void *userdata) {
         return 0;
 }
@@ -430,7 +433,7 @@ static int on_post(sd_event_source *s, void *userdata) {
         return exporter_run(userdata);
 }
 
-/* Returns 0 if there is nothing else to do. */
+/* Returns 0 if the program is to exit, 1 if not. */
 static int parse_arguments(Exporter *e, int argc, char **argv) {
         enum { ARG_VERSION = 0x100, ARG_EXPORT, ARG_BUCKETS, ARG_SERIES };
         static const struct option options[] = {
@@ -500,7 +503,7 @@ int main(int argc, char **argv) {
         struct MHD_OptionItem tls[TLS_OPTIONS];
         int r;
 
-        /* Options go before what is in files */
+        /* Options override settings of files */
         if (exporter_config_load("", &e.options) < 0) {
                 (void) log_oom();
                 return EXIT_FAILURE;
@@ -557,7 +560,7 @@ int main(int argc, char **argv) {
         if (r < 0)
                 (void) log_error_errno(r, "Failed to run: %m");
 
-        /* What is suspended cannot be closed */
+        /* libmicrohttpd cannot close suspended connections */
         for (Client *c = e.first; c; c = c->next)
                 if (c->waiting)
                         MHD_resume_connection(TAKE_PTR(c->waiting));

@@ -5,9 +5,10 @@
 #include "connect.h"
 #include "reading.h"
 
-/* Prometheus gives up after 10 s (scrape_timeout=), and the response has to be sent within that, too. */
+/* Timeout of a reading. The scrape_timeout= of Prometheus is 10 s, in which the response has to be sent as
+ * well. */
 #define READING_USEC (5 * USEC_PER_SEC)
-/* The listen queue is that of all users: a place in it is waited for. */
+/* Interval of attempts to connect while the accept queue of qosd is full. */
 #define CONNECT_RETRY_USEC (20 * USEC_PER_MSEC)
 
 enum {
@@ -20,15 +21,16 @@ struct Reader {
         sd_event *event;
         const char *address;
         bool tables;
-        sd_varlink *link;               /* NULL: not connected, or the listen queue is full */
-        sd_event_source *deadline;      /* of the connection and all calls of a reading together */
+        sd_varlink *link;               /* NULL: not connected */
+        sd_event_source *deadline;      /* timeout of a reading, including the connection */
         sd_event_source *retry;
-        sd_event_source *next;          /* sd-varlink takes no call while it handles a reply */
-        bool busy;                      /* a reading is under way */
-        bool kept;                      /* the connection is of an earlier reading */
+        sd_event_source *next;          /* defers further calls, which cannot be made in a callback of the
+                                         * connection */
+        bool busy;                      /* whether a reading is in progress */
+        bool kept;                      /* whether the connection is the one of an earlier reading */
         unsigned call;
         int error;
-        Replies replies[_CALL_MAX];     /* the catalogue stays with the connection */
+        Replies replies[_CALL_MAX];     /* the catalogue is kept until the connection ends */
         reading_done_t done;
         void *userdata;
 };
@@ -40,7 +42,7 @@ static const char *const methods[_CALL_MAX] = {
 
 static void reader_disconnect(Reader *reader) {
         if (reader->link) {
-                /* Closing it replies to what is pending */
+                /* Closing would call on_reply() for pending calls */
                 (void) sd_varlink_bind_reply(reader->link, NULL);
                 reader->link = sd_varlink_close_unref(reader->link);
         }
@@ -77,7 +79,7 @@ static int on_deadline(sd_event_source *s, uint64_t usec, void *userdata) {
         return 0;
 }
 
-/* Also called when the connection ends between two readings. */
+/* Also called when the connection ends between readings. */
 static int on_reply(sd_varlink *link, sd_json_variant *parameters, const char *error_id,
                     sd_varlink_reply_flags_t flags, void *userdata) {
 
@@ -95,7 +97,7 @@ static int on_reply(sd_varlink *link, sd_json_variant *parameters, const char *e
         return sd_event_source_set_enabled(reader->next, SD_EVENT_ONESHOT);
 }
 
-/* Returns 0 if it is to be tried again, as the listen queue is full. */
+/* Returns 0 if the accept queue is full, 1 if the connection is established. */
 static int reader_connect(Reader *reader) {
         _cleanup_close_ int fd = -EBADF;
         int r;
@@ -126,7 +128,8 @@ static int reader_call(Reader *reader) {
         return sd_varlink_observe(reader->link, methods[reader->call], NULL);
 }
 
-/* Begins with the first call without known replies, on a connection that is made unless there is one. */
+/* Connects if necessary, and makes the first call of which the replies are unknown. Is retried by on_retry()
+ * if the accept queue is full. */
 static int reader_start(Reader *reader) {
         int r;
 
@@ -152,7 +155,7 @@ static int on_next(sd_event_source *s, void *userdata) {
                 return 0;
         }
         if (r == -ECONNRESET && reader->kept) {
-                /* qosd was restarted as the call was sent */
+                /* qosd was restarted when the call was sent */
                 reader->kept = false;
                 reader_disconnect(reader);
                 r = reader_start(reader);
@@ -227,7 +230,7 @@ int reader_begin(Reader *reader) {
         reader->error = 0;
         r = reader_start(reader);
         if (r < 0 && reader->kept) {
-                /* qosd was restarted since */
+                /* qosd was restarted after the last reading */
                 reader->kept = false;
                 reader_disconnect(reader);
                 r = reader_start(reader);

@@ -7,10 +7,10 @@
 #include "log.h"
 #include "tls.h"
 
-/* The certificates of all authorities of a distribution have 220 KiB. */
+/* Limit of the size of a credential. The certificates of all authorities of a distribution have 220 KiB. */
 #define CREDENTIAL_SIZE_MAX (1024U * 1024U)
 
-/* What GnuTLS and the administrator of the system permit, but nothing older than RFC 8996 does. */
+/* The default of GnuTLS and of the system, but no versions that RFC 8996 deprecates. */
 #define TLS_PRIORITIES "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 
 /* Returns 0 if there is no such credential. */
@@ -56,7 +56,7 @@ static gnutls_datum_t datum(char *text) {
         return (gnutls_datum_t) { .data = (unsigned char*) text, .size = (unsigned) strlen(text) };
 }
 
-/* libmicrohttpd does not say which one is invalid. */
+/* Validates the credentials, as libmicrohttpd does not report which one is invalid. */
 static int tls_files_check(const TlsFiles *f) {
         const gnutls_datum_t certificate = datum(f->certificate), key = datum(f->key);
         gnutls_certificate_credentials_t credentials;
@@ -97,7 +97,7 @@ int tls_files_load(TlsFiles *ret) {
         if (r < 0)
                 return r;
 
-        /* Never without encryption, if some of it was set up */
+        /* An incomplete configuration must not result in unencrypted connections */
         if (!f.certificate != !f.key)
                 return log_error_errno(-ENOENT, "Credential '%s' is missing, as '%s' is there.",
                                        f.key ? "qosd-exporter.certificate" : "qosd-exporter.key",

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Generator (systemd.generator(7)), run at boot and daemon-reload: orders services with [X-QoS] after qosd,
- * so that their first request is counted when both are started together. It pulls in nothing, and services
- * do not depend on qosd.
+/* A generator (systemd.generator(7)), which is run at boot and by daemon-reload. Orders services with
+ * [X-QoS] after qosd, so that their first request is counted if both are started together. Adds no
+ * requirements.
  *
- * The service manager breaks an ordering cycle by dropping a unit, so there must be none. qosd.service has
- * the default dependencies of services. A service is therefore not ordered if it does not have these itself,
- * or is ordered before other units; and none is if qosd.service has explicit orderings. */
+ * There must be no ordering cycle, as the service manager breaks these by dropping a job. qosd.service has
+ * the default dependencies of services. Therefore a service is not ordered if it does not have these, or is
+ * ordered before other units, and no service is ordered if qosd.service has explicit orderings. */
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -16,11 +16,12 @@
 
 #define QOSD "qosd.service"
 
-/* Services and drop-ins. Systems have some hundred; those beyond are not ordered. */
+/* Limit of services and drop-ins, of which systems have some hundred. If there are more, nothing is
+ * ordered. */
 #define NAMES_MAX 16384U
 
 typedef struct Name {
-        char *name;                     /* "nginx.service"; of drop-ins also "foo@.service", "foo-.service"
+        char *name;                     /* "nginx.service"; for drop-ins also "foo@.service", "foo-.service"
                                          * and "service" */
         bool declared;                  /* has [X-QoS] */
         bool special;                   /* without default dependencies, or ordered before other units */
@@ -56,7 +57,7 @@ static bool words_have(const char *words, const char *word) {
         return false;
 }
 
-/* Whether all units in the list are started last: qosd.service waits for nothing that waits for these. */
+/* Whether all units in the list are started so late that qosd.service does not wait for them. */
 static bool words_are_late(const char *words) {
         for (size_t l; *(words += strspn(words, " \t")); words += l) {
                 char word[sizeof("multi-user.target")];
@@ -78,7 +79,7 @@ static int on_line(const char *section, char *line, unsigned number, void *userd
                 return 0;
         value = line ? unit_file_split(&line) : NULL;
         if (!line) {
-                /* Too long to be read: assume the worst */
+                /* Too long to be parsed: assume an ordering */
                 special = r->generator->ordered = true;
         } else if (!value)
                 return 0;
@@ -88,7 +89,7 @@ static int on_line(const char *section, char *line, unsigned number, void *userd
                 special = !words_are_late(value);
                 r->generator->ordered = r->generator->ordered || r->qosd || words_have(value, QOSD);
         } else if (streq(line, "After") && r->qosd)
-                /* As in our own unit, and in that of versions before */
+                /* The orderings of qosd.service itself, in this version and in earlier ones */
                 r->generator->ordered = r->generator->ordered ||
                         (!streq(value, "qosd.socket qosd-root.socket") && !streq(value, "qosd.socket"));
         if (r->name)
@@ -180,7 +181,7 @@ static int generator_read_drop_ins(Generator *g, int at, const char *directory) 
         return r;
 }
 
-/* A symlink to another name is an alias: the file is read under its own name. */
+/* Whether the file is a symlink to another name. The file is read under that name. */
 static bool is_alias(int at, const char *name) {
         char target[PATH_MAX], *base;
         ssize_t n;
@@ -215,7 +216,7 @@ static int generator_read_all(Generator *g) {
 /* ---- orderings ---------------------------------------------------------------------------------------- */
 
 static bool generator_orders(const Generator *g, const Name *name) {
-        /* qosd needs a bus */
+        /* qosd.service is ordered after the bus */
         static const char *const never[] = { QOSD, "dbus.service", "dbus-broker.service" };
         const char *dot = endswith(name->name, ".service");
 

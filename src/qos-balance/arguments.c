@@ -5,7 +5,8 @@
 
 #include "arguments.h"
 
-/* As strtod(), for unsigned decimal numbers only: not "inf", "nan" or "0x10". NULL: invalid. */
+/* As strtod(), but for unsigned decimal numbers only, not "inf", "nan" or "0x10". Returns the end of the
+ * number; NULL: invalid. */
 static const char* parse_number(const char *s, double *ret) {
         size_t l = strspn(s, "0123456789.");
         char *end;
@@ -60,8 +61,8 @@ static int parse_means(const char *s, Means *ret) {
         return 0;
 }
 
-/* Freezing qos-balance itself, or a service required for thawing, would freeze the units permanently. Slices
- * may contain these. */
+/* If qos-balance itself or a service that it needs for thawing were frozen, units would remain frozen.
+ * Slices may contain these. */
 bool may_be_held_back(const char *name, const char *unit) {
         static const char *const needed[] = { "dbus.service", "dbus-broker.service", "qosd.service" };
         bool may = !startswith(name, "qos-balance");
@@ -86,7 +87,7 @@ static int arguments_check(const Arguments *a) {
                 fprintf(stderr, "No batch unit specified, see --help.\n");
                 return -EINVAL;
         }
-        /* Also releases units throttled by a run with other arguments */
+        /* Units may have been throttled by a run with other arguments */
         if (a->release)
                 return 0;
 

@@ -18,10 +18,10 @@
 #define DESTINATION "org.freedesktop.systemd1", "/org/freedesktop/systemd1", \
         "org.freedesktop.systemd1.Manager"
 
-/* Share of a batch unit, in tenths. */
+/* Levels per batch unit. */
 #define LEVELS 10U
 
-/* Period of a partially frozen unit: thawed once in each period, which is short relative to the evaluated
+/* Period in which a partially frozen unit is frozen and thawed once. It is short relative to the evaluated
  * windows. The service manager takes some hundred microseconds for each operation. */
 #define PERIOD_USEC (200 * USEC_PER_MSEC)
 #define TICK_USEC (PERIOD_USEC / LEVELS)
@@ -32,17 +32,17 @@
 /* Short and longer window. Windows may begin up to one step earlier. */
 #define WINDOW_NOW (300 * NSEC_PER_MSEC)
 #define WINDOW_LONG NSEC_PER_SEC
-/* Used if the others have too few requests for the quantile */
+/* Window that is used if the others have too few requests for the quantile */
 #define WINDOW_LONGER (10 * NSEC_PER_SEC)
 
-/* Release: number and distance of consecutive checks that have to see a unit running, and timeout, shorter
+/* Release: number and interval of consecutive checks in which a unit has to be running, and timeout, shorter
  * than the stop timeout of a service. */
 #define RELEASE_GOOD_MIN 3U
 #define RELEASE_POLL_USEC (20 * USEC_PER_MSEC)
 #define RELEASE_USEC (20 * USEC_PER_SEC)
 
-/* Timeout of calls of qosd, during which nothing is thawed. Under load they take up to 100 ms. After the
- * timeout, qosd is considered gone, and everything is released. */
+/* Timeout of calls of qosd, during which nothing is thawed. Under load calls take up to 100 ms. After the
+ * timeout, everything is released. */
 #define READ_TIMEOUT_NSEC (3 * NSEC_PER_SEC)
 
 /* Interval of reconnects to qosd. */
@@ -118,8 +118,8 @@ static int batch_set_quota(Batch *u, uint64_t quota) {
         return r;
 }
 
-/* Thaws a unit, and waits until it has been seen running several times. A freeze requested by a killed run
- * may still be pending, and a unit that is being frozen cannot be thawed. */
+/* Thaws a unit, and waits until several checks have found it running. A freeze that a killed run has
+ * requested may still be in progress, during which a unit cannot be thawed. */
 static int batch_thaw(Batch *u, uint64_t until) {
         _cleanup_free_ char *path = NULL, *state = NULL;
         unsigned good = 0;
@@ -164,7 +164,7 @@ static int batch_release_all(Balance *b) {
         uint64_t until = now_usec(CLOCK_MONOTONIC) + RELEASE_USEC;
         int r = 0, q;
 
-        /* All at once first, so that none has to wait for the others */
+        /* First without waiting for each, so that none is delayed by the others */
         for (size_t i = 0; i < b->arguments.n_batch; i++)
                 (void) sd_bus_call_method(b->bus, DESTINATION, "ThawUnit", NULL, NULL, "s",
                                           b->batch[i].name);
@@ -181,7 +181,7 @@ static int batch_release_all(Balance *b) {
 
 /* ---- levels ------------------------------------------------------------------------------------------- */
 
-/* Freezer: as many units run as the level has whole units, and one more for a part of each period. */
+/* Lets as many units run as the level has whole units, and one more for a part of each period. */
 static void level_apply_freezer(Balance *b) {
         unsigned whole = b->rules.level / LEVELS, part = b->rules.level % LEVELS;
 
@@ -202,7 +202,7 @@ static void level_apply_quota(Balance *b) {
 
 /* ---- metrics ------------------------------------------------------------------------------------------ */
 
-/* The next higher quantile that snapshots have: reacting too early is better than too late. */
+/* Returns the next higher quantile of snapshots, as reacting too early is better than too late. */
 static const char* quantile_metric(double q) {
         static const struct {
                 double quantile;
@@ -238,7 +238,7 @@ static int read_quantile(Balance *b, uint64_t window, uint64_t or_window, uint64
         return r == -ENODATA ? read_window(b, or_window, ret) : r;
 }
 
-/* Without responses: either there are no requests, or they hang. */
+/* To be called if there are no responses: there are no requests, or they hang. */
 static int read_waiting(Balance *b, double *ret_slack) {
         _cleanup_(qosd_snapshot_unrefp) qosd_snapshot *s = NULL;
         uint64_t age = 0;
@@ -292,7 +292,7 @@ static void balance_decide(Balance *b, uint64_t now, double slack_now, double sl
 
 /* ---- the loop ----------------------------------------------------------------------------------------- */
 
-/* Without metrics nothing may be throttled. */
+/* Releases all batch units, as nothing may be throttled without metrics. */
 static void balance_lose(Balance *b, uint64_t now, const char *step, int error) {
         fprintf(stderr, "No metrics of '%s' (%s: %s), releasing all batch units.\n",
                 b->arguments.unit, step, strerror(-error));
@@ -304,7 +304,7 @@ static void balance_lose(Balance *b, uint64_t now, const char *step, int error) 
                 level_apply_quota(b);
 }
 
-/* Whether snapshots have metrics where views are not available. */
+/* Whether snapshots have metrics, if views are not available. */
 static int balance_can_read(Balance *b) {
         _cleanup_(qosd_snapshot_unrefp) qosd_snapshot *s = NULL;
         uint64_t n;
@@ -324,13 +324,13 @@ static void balance_connect(Balance *b, uint64_t now) {
                 r = qosd_attach(b->qosd, b->arguments.unit, (const char *const[]) { "requests", NULL });
         }
         if (r >= 0)
-                /* Attaching may take longer while programs are loaded: nothing is throttled then */
+                /* Not before, as attaching may take longer while programs are loaded. Nothing is throttled
+                 * meanwhile */
                 r = qosd_set_timeout(b->qosd, READ_TIMEOUT_NSEC);
         if (r >= 0) {
                 step = "opening the view";
                 r = qosd_view_open(b->qosd, b->arguments.unit, &b->view);
-                /* The unit contains others, or has done so: possible after a reconnect for a unit that had a
-                 * view before */
+                /* The unit contains or has contained others. This may also occur after a reconnect */
                 if (r == -EOPNOTSUPP)
                         r = balance_can_read(b);
         }
@@ -359,14 +359,14 @@ static int on_tick(sd_event_source *s, uint64_t usec, void *userdata) {
 
         b->tick++;
         if (b->arguments.means == MEANS_FREEZE) {
-                /* Units may have been restarted since: repeat the requested state once a second */
+                /* Once a second the state is requested again, as units may have been restarted */
                 if (b->tick % (USEC_PER_SEC / TICK_USEC) == 0)
                         for (size_t i = 0; i < b->arguments.n_batch; i++)
                                 b->batch[i].known = false;
                 level_apply_freezer(b);
         }
 
-        /* Relative to now: missed ticks are dropped */
+        /* Relative to now, so that missed ticks are dropped */
         r = sd_event_source_set_time(s, now + TICK_USEC);
         return r < 0 ? r : sd_event_source_set_enabled(s, SD_EVENT_ONESHOT);
 }
@@ -375,8 +375,8 @@ static int on_signal(sd_event_source *s, const struct signalfd_siginfo *si, void
         return sd_event_exit(sd_event_source_get_event(s), 0);
 }
 
-/* A killed process cannot release the units: the service manager has to start something that does.
- * ExecStopPost= of the same service is not enough, as the kernel kills its processes along with all others
+/* Whether the service manager starts a unit that releases the batch units if this process is killed.
+ * ExecStopPost= of the same service would not suffice, as its processes may be killed along with the others
  * of the control group. */
 static bool is_guarded(Balance *b) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *unit = NULL;
@@ -415,9 +415,8 @@ static int balance_run(Balance *b) {
 
         r = sd_event_default(&b->event);
         if (r >= 0)
-                r = sd_bus_set_close_on_exit(b->bus, false); /* flushed at exit */
-        /* Without the service manager nothing can be thawed: exit with failure, so that OnFailure= takes
-         * over */
+                r = sd_bus_set_close_on_exit(b->bus, false); /* it is flushed at exit */
+        /* Without the connection nothing can be thawed: exit with failure, so that OnFailure= does it */
         if (r >= 0)
                 r = sd_bus_set_exit_on_disconnect(b->bus, true);
         if (r >= 0)
@@ -458,12 +457,12 @@ static int unit_get_id(sd_bus *bus, const char *name, char **ret) {
         return r;
 }
 
-/* Checks the resolved names, too. */
+/* Checks the canonical names. */
 static int balance_check_names(const Balance *b) {
         _cleanup_free_ char *unit = NULL;
         int r;
 
-        /* It may be the path of a control group */
+        /* May be the path of a control group */
         if (*b->arguments.unit != '/') {
                 r = unit_get_id(b->bus, b->arguments.unit, &unit);
                 if (r < 0)

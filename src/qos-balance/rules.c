@@ -2,20 +2,22 @@
 
 #include "rules.h"
 
-/* Thresholds for throttling and for release, with hysteresis in between to avoid oscillation. */
+/* Slack below which batch units are throttled, and above which they are released, with hysteresis in
+ * between. */
 #define SLACK_TAKE 0.05
 #define SLACK_GIVE 0.20
 
-/* Delays until the effect of throttling and of a release is visible: the windows are 300 ms and 1 s, and
+/* Time until the effect of throttling, and of a release, is visible in the windows of 300 ms and 1 s, which
  * begin up to a step earlier. */
 #define TAKE_AGAIN_USEC (400 * USEC_PER_MSEC)
 #define GIVE_AGAIN_USEC (1200 * USEC_PER_MSEC)
 
-/* A level that has met the target for this long is considered good, until it misses the target. */
+/* Time after which a level that has met the target is considered good, until it misses the target. */
 #define GOOD_USEC (3 * USEC_PER_SEC)
 
-/* A release that is too large costs a second or two above the target: once in two minutes that is one
- * percent. The back-off is doubled if these are more frequent, and halved otherwise. */
+/* Time between releases that were too large, below which the back-off is doubled, and above which it is
+ * halved. Each of them misses the target for a second or two: once in two minutes this is one percent of the
+ * time. */
 #define RARE_USEC (120 * USEC_PER_SEC)
 
 void rules_init(Rules *r, unsigned max, unsigned step) {
@@ -34,7 +36,7 @@ void rules_reset(Rules *r, uint64_t now) {
         r->acted_at = now;
 }
 
-/* The current level is too high. */
+/* To be called if the current level is too high. */
 static void rules_fail(Rules *r, uint64_t now) {
         /* Consecutive decreases are part of the same failure */
         if (r->failed_at != 0 && r->given_at > r->failed_at)
@@ -50,9 +52,9 @@ static Action rules_take(Rules *r, uint64_t now, bool missed) {
 
         if (r->level == 0)
                 return ACTION_KEEP;
-        /* A recent increase is reverted at the first sign. A level that has been good for long is too high
-         * only if the load has changed: it is halved once the target is surely missed, and earlier decreases
-         * have taken effect */
+        /* A recent increase is reverted at once. A level that was good before is too high only if the load
+         * has changed: it is halved if the target is missed over both windows, and earlier decreases have
+         * taken effect */
         if (!tried && (!missed || now < r->acted_at + TAKE_AGAIN_USEC))
                 return ACTION_KEEP;
 
@@ -68,7 +70,7 @@ static Action rules_give(Rules *r, uint64_t now) {
         if (r->level == r->max || now < r->acted_at + GIVE_AGAIN_USEC ||
             (r->failed_at != 0 && now < r->failed_at + BACK_OFF_MIN_USEC))
                 return ACTION_KEEP;
-        /* Levels that were too high before are retried after the back-off; lower ones immediately */
+        /* Levels that were too high before are retried after the back-off, lower ones at once */
         if (next >= r->bad && now < r->failed_at + r->back_off)
                 return ACTION_KEEP;
 

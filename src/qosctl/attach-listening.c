@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What attach --listening attaches: the units of this host that listen and are not attached, if the user
- * agrees. */
+/* attach --listening */
 
 #include <inttypes.h>
 
@@ -11,8 +10,8 @@
 #include "terminal.h"
 #include "value.h"
 
-/* Requests through a socket unit are those of the service that it starts, unless it starts one for each
- * connection. */
+/* Adds a listening unit. Instead of a socket unit it adds the service that the socket unit triggers, unless
+ * that is started per connection (Accept=yes). */
 static int add_server(sd_bus *bus, const char *unit, Names *ret) {
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         _cleanup_free_ char *path = NULL, *id = NULL;

@@ -104,7 +104,7 @@ int verb_attach(int argc, char **argv) {
         return status;
 }
 
-/* Says what else a unit is attached by. */
+/* Reports the remaining holds of a unit. */
 static void hint_held(Client *c, const char *unit) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
         sd_json_variant *holds;
@@ -135,7 +135,7 @@ static int detach_unit(Client *c, const char *unit) {
                           SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
         if (r != 0) {
                 r = client_fail(r, &replies, "detach '%s'", unit);
-                /* "Not attached" is a result of verbs that read units only */
+                /* STATUS_NOT_ATTACHED is an exit status of verbs that read units only */
                 return r == STATUS_NOT_ATTACHED ? STATUS_FAILED : r;
         }
 
@@ -143,7 +143,7 @@ static int detach_unit(Client *c, const char *unit) {
         return json_print(replies.items[0]);
 }
 
-/* Leases of other clients are not detached. */
+/* Only these holds are ended by --all, not leases of other clients. */
 static bool has_administrator_hold(sd_json_variant *item) {
         sd_json_variant *holds = value_find(item, "holds");
 

@@ -5,7 +5,7 @@
 #include "chain.h"
 #include "value.h"
 
-/* As of the rules of a diagnosis: without a peer that takes less than a fifth the unit would be as slow. */
+/* Minimum share of a peer in the unit's time to first byte, as of the rules of diagnoses. */
 #define SHARE_MIN 0.2
 
 static const char *const end_names[_CHAIN_END_MAX] = {
@@ -92,7 +92,7 @@ int chain_add_steps(ChainStep *s) {
         if (!first)
                 return 0;
 
-        /* The one that the finding is about, whatever its share */
+        /* The peer of the finding is added regardless of its share */
         timed = value_real(finding, "share", &share);
         (void) value_real(s->diagnosis, "figures.clientRate", &rate);
         (void) value_real(s->diagnosis, "figures.clientLatency", &latency);
@@ -144,9 +144,9 @@ ChainEnd chain_check(const ChainStep *s) {
         return steps_count(first) >= CHAIN_UNITS_MAX ? CHAIN_END_UNITS : CHAIN_END_NONE;
 }
 
-/* What weighs most of the findings of a unit itself. Findings without a share, that it is down or drops
- * connections, weigh more than any time. Errors that are not those of a peer precede waits, but have no
- * weight: a slow peer may be behind them. ret_weight: -1 without any */
+/* Returns the finding with the highest weight that is about the unit itself, not a peer. Failures of the
+ * unit as a whole outweigh all shares. Errors of its own replace all others but these, although they have no
+ * weight, as a slow peer may cause them. ret_weight: -1 if there is no finding */
 static sd_json_variant* own_finding(const ChainStep *s, double *ret_weight) {
         sd_json_variant *findings = value_find(s->diagnosis, "findings"), *most = NULL, *errors = NULL;
 
@@ -176,13 +176,13 @@ static sd_json_variant* own_finding(const ChainStep *s, double *ret_weight) {
         return errors && !isinf(*ret_weight) ? errors : most;
 }
 
-/* A peer that fails outweighs all but that the unit itself does not run. */
+/* A failing peer outweighs all findings of the unit itself except failures as a whole. */
 static double step_weight(const ChainStep *s) {
         return isnan(s->share) ? 2 : s->share;
 }
 
-/* Nothing is known of the peers of a unit but that it waits for them, or fails with them. Errors of its own
- * precede a wait. */
+/* Returns the finding for a unit with peers that are not known to have a cause: the one about its peers, or
+ * errors of its own if it only waits for the peers. */
 static sd_json_variant* last_finding(const ChainStep *s) {
         sd_json_variant *dependency = finding_get(s->diagnosis, "dependency"), *own;
         double weight;

@@ -14,13 +14,14 @@
 #include "terminal.h"
 #include "value.h"
 
-/* Of one of several hosts, s: shorter than the time after which it is given up, for ssh's own message. */
+/* ConnectTimeout= of ssh for one of several hosts, in seconds. Shorter than HOST_TIMEOUT, so that ssh
+ * reports the error. */
 #define HOST_CONNECT_SEC "10"
 
-/* The listener of root, whose queue no other user can fill. */
+/* Socket for root only, so that other users cannot fill its accept queue. */
 #define ADDRESS_ROOT QOS_ADDRESS ".root"
 
-static pid_t agent_pid;         /* of polkit; 0: none */
+static pid_t agent_pid;         /* polkit agent; 0: none */
 
 static const char* address(void) {
         return secure_getenv("QOSD_ADDRESS") ?: QOS_ADDRESS;
@@ -34,7 +35,7 @@ void child_prepare(void) {
         (void) prctl(PR_SET_PDEATHSIG, SIGTERM);
 }
 
-/* Splits "[user@]host[:port]" as systemctl does; the host may be an IPv6 address in brackets. */
+/* Parses "[user@]host[:port]" as systemctl does; the host may be an IPv6 address in brackets. */
 static int split_host(const char *s, char **ret_host, char **ret_port) {
         _cleanup_free_ char *host = NULL, *port = NULL;
         const char *colon, *open, *close;
@@ -42,7 +43,7 @@ static int split_host(const char *s, char **ret_host, char **ret_port) {
         open = strchr(s, '[');
         close = open ? strchr(open, ']') : NULL;
         colon = close ? (close[1] == ':' ? close + 1 : NULL) : strchr(s, ':');
-        /* Several colons without brackets: an IPv6 address without port */
+        /* Several colons, but no brackets: an IPv6 address without port */
         if (!close && colon && strchr(colon + 1, ':'))
                 colon = NULL;
 
@@ -66,7 +67,8 @@ static int split_host(const char *s, char **ret_host, char **ret_port) {
         return 0;
 }
 
-/* Forwards to the Unix socket with ssh, so that the other host needs nothing but sshd and qosd. */
+/* Connects to the Unix socket of the other host with "ssh -W", which needs nothing but sshd and qosd
+ * there. */
 static int connect_ssh(Client *c) {
         _cleanup_free_ char *host = NULL, *port = NULL;
         const char *ssh = secure_getenv("SYSTEMD_SSH") ?: "ssh";
@@ -82,7 +84,7 @@ static int connect_ssh(Client *c) {
         argv[n++] = ssh;
         argv[n++] = "-xT";
         if (arg_hosts && arg_hosts[1]) {
-                /* Prompts of several hosts at a time are of no use on one terminal */
+                /* No prompts, as several hosts share the terminal */
                 argv[n++] = "-oBatchMode=yes";
                 argv[n++] = "-oConnectTimeout=" HOST_CONNECT_SEC;
         }
@@ -109,7 +111,7 @@ static int connect_ssh(Client *c) {
         }
         if (c->ssh == 0) {
                 child_prepare();
-                /* Ctrl+C is for this program, which may go on; ssh leaves it ignored */
+                /* Ctrl+C is handled by this program and must not end ssh */
                 (void) signal(SIGINT, SIG_IGN);
                 if (dup2(theirs, STDIN_FILENO) < 0 || dup2(theirs, STDOUT_FILENO) < 0)
                         _exit(EXIT_FAILURE);
@@ -124,10 +126,10 @@ static int connect_ssh(Client *c) {
         return r;
 }
 
-/* Timeout for a full accept queue of qosd. */
+/* Time to wait while the accept queue of qosd is full. */
 #define CONNECT_USEC USEC_PER_SEC
 
-/* sd_varlink_connect_address() does not wait if the accept queue is full, and leaves the link unusable. */
+/* As sd_varlink_connect_address(), which fails if the accept queue is full. */
 static int connect_local(sd_varlink **ret) {
         const char *path = address();
         _cleanup_close_ int fd = -EBADF;
@@ -243,7 +245,7 @@ static int client_call_internal(Client *c, const char *method, int r, sd_json_va
                         return r;
                 if (r > 0)
                         continue;
-                /* Nothing is drawn over the prompt of the agent */
+                /* The progress must not overwrite a prompt of the agent */
                 r = sd_varlink_wait(c->link, wait_handler.draw && agent_pid <= 0 ?
                                                      wait_handler.get_timeout() :
                                                      UINT64_MAX);
@@ -283,7 +285,7 @@ uint64_t client_get_minimum_samples(Client *c) {
                 int r;
 
                 r = client_call(c, QOS_METHOD("GetStatus"), 0, NULL, &replies);
-                /* Optional: the output requested is shown regardless */
+                /* Optional: on failure the default is used */
                 if (r != 0 || !value_unsigned(replies.items[0], "minimumSamples", &c->minimum_samples))
                         c->minimum_samples = SAMPLES_MIN;
         }
@@ -381,14 +383,13 @@ int client_fail(int r, const Replies *replies, const char *format, ...) {
         return STATUS_FAILED;
 }
 
-/* ---- polkit agent
- * ---------------------------------------------------------------------------------------------- */
+/* ---- polkit agent ------------------------------------------------------------------------------------- */
 
 void polkit_agent_open(void) {
         int fds[2];
         char number[16];
 
-        /* Not required, not allowed or no terminal; polkit of another host cannot use this terminal */
+        /* Not required, not permitted, or no terminal. polkit of another host cannot use this terminal */
         if (agent_pid > 0 || !arg_ask_password || arg_host || geteuid() == 0 || isatty(STDIN_FILENO) <= 0)
                 return;
 

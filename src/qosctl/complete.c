@@ -7,17 +7,16 @@
 #include "terminal.h"
 #include "value.h"
 
-/* What the words before the cursor say. */
+/* State of the command line before the cursor. */
 typedef struct Line {
         const Verb *verb;               /* NULL: none yet */
-        const char *unit;               /* the first argument of the verb; NULL: none yet */
-        int n_arguments;                /* of the verb */
-        const Option *pending;          /* the value of this option comes next; NULL: of none */
+        const char *unit;               /* first argument of the verb; NULL: none yet */
+        int n_arguments;                /* arguments of the verb */
+        const Option *pending;          /* option that the word at the cursor is the value of; NULL: none */
         bool options_end;               /* "--" was given */
 } Line;
 
-/* "--for" of "   --for=SPAN"; NULL: it has no long name. */
-/* As written on the command line: "-H", "--host" or "--host=web1". NULL: unknown. */
+/* Finds an option as on the command line: "-H", "--host" or "--host=web1". NULL: unknown. */
 static const Option* option_find(const char *word) {
         for (size_t i = 0; i < option_number; i++) {
                 const Option *o = &option_table[i];
@@ -33,7 +32,7 @@ static const Option* option_find(const char *word) {
         return NULL;
 }
 
-/* Units are those of the host that is given. */
+/* Candidates are those of the hosts of --host=. */
 static int take_value(const Option *o, const char *value) {
         return streq_ptr(o->values, ":hosts") ? hosts_parse(value) : 0;
 }
@@ -56,7 +55,7 @@ static int read_words(const Verb *verbs, size_t n, int argc, char **argv, Line *
 
                         if (!o || !option_has_value(o))
                                 continue;
-                        /* "-Hweb1" has its value, too */
+                        /* The value may follow without a blank: "-Hweb1" */
                         if (!value && argv[i][1] != '-' && argv[i][2])
                                 value = argv[i] + 1;
                         if (!value) {
@@ -79,7 +78,7 @@ static int read_words(const Verb *verbs, size_t n, int argc, char **argv, Line *
         return 0;
 }
 
-/* Errors are not logged: there are no candidates then. */
+/* Calls a method. Errors are not logged, but result in no candidates. */
 static int read_replies(const char *method, const char *unit, Replies *ret) {
         _cleanup_client_ Client *c = NULL;
         int r;
@@ -108,7 +107,7 @@ static void print_attached(void) {
         }
 }
 
-/* suffix: of the metrics; what is before it is printed */
+/* suffix: suffix of the metrics, which is not printed */
 static void print_metrics(const char *prefix, const char *suffix) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
 
@@ -138,10 +137,10 @@ static void print_thresholds(const char *unit) {
         }
 }
 
-/* prefix: "--OPTION=", or "" */
+/* word: "--OPTION=VALUE" or "VALUE", with the value up to the cursor */
 static void print_values(const Option *o, const char *word) {
         const char *value = word[0] == '-' && word[1] == '-' ? strchr(word, '=') + 1 : word;
-        /* The last one of a list is at the cursor */
+        /* The cursor is in the last value of a list */
         const char *comma = endswith(o->usage, ",...") ? strrchr(value, ',') : NULL;
         _cleanup_free_ char *prefix = strndup(word, (size_t) ((comma ? comma + 1 : value) - word));
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The failures and bottlenecks of a unit, in words. */
+/* diagnose */
 
 #include <fcntl.h>
 
@@ -16,13 +16,12 @@
 #include "unit-names.h"
 #include "value.h"
 
-/* The version of the files that --save= writes: it grows when the name or the meaning of a figure
- * changes. */
+/* Version of the files of --save=, to be incremented when the name or the meaning of a figure changes. */
 #define BASELINE_VERSION 2U
 
 #define DIAGNOSE_NSEC (10 * NSEC_PER_SEC)
 
-/* Figures of a file of version 1 under the names of today. */
+/* Renames figures of a file of version 1. */
 static int figures_rename(sd_json_variant *v, sd_json_variant **ret) {
         static const char *const table[][2] = {
                 { "asked",   "clientRate"        },
@@ -48,7 +47,7 @@ static int figures_rename(sd_json_variant *v, sd_json_variant **ret) {
         return 0;
 }
 
-/* The figures of --against=, and the unit that they are of, which the file owns. */
+/* Reads the file of --against=. ret_unit: unit that it was saved of, valid as long as ret_file. */
 static int baseline_read(const char *path, sd_json_variant **ret_file, sd_json_variant **ret_figures,
                          const char **ret_unit) {
         _cleanup_json_ sd_json_variant *file = NULL, *figures = NULL;
@@ -144,10 +143,10 @@ static void print_findings(sd_json_variant *findings) {
         }
 }
 
-/* Of a cause that is no finding: this much is worth its own line. */
+/* Minimum share of an excluded cause with a line of its own. */
 #define EXCLUDED_SHARE_MIN 0.1
 
-/* Causes that nearly reach the limit of their rule one by one, the rest by name. */
+/* Prints excluded causes: those with a significant share one per line, the others by name. */
 static void print_excluded(sd_json_variant *excluded) {
         char rest[256] = "";
         bool first = true;
@@ -158,7 +157,7 @@ static void print_excluded(sd_json_variant *excluded) {
                 char label[64];
                 double share;
 
-                /* Without a share it is no matter of time, and has a reason in words */
+                /* Causes without a share are no waits, and have a text */
                 if (value_real(e, "share", &share) && share < EXCLUDED_SHARE_MIN) {
                         (void) snprintf(rest + strlen(rest), sizeof(rest) - strlen(rest), "%s%s",
                                         *rest ? ", " : "", kind);
@@ -199,7 +198,7 @@ static void print_threads(sd_json_variant *figures) {
                 (void) printf("CPUs allowed: %.0f (idle: %.2f)\n", cpus, idle);
 }
 
-/* Its age and length, which limit the value of the comparison. */
+/* Prints age and length of the history that serves as baseline. */
 static void print_baseline_source(sd_json_variant *from, uint64_t now) {
         char age[FORMAT_MAX], covered[FORMAT_MAX], since[FORMAT_MAX], until[FORMAT_MAX], text[512];
         uint64_t begin, end, length;
@@ -215,7 +214,7 @@ static void print_baseline_source(sd_json_variant *from, uint64_t now) {
         print_wrapped("Compared with its history, ", text, "", "");
 }
 
-/* host: the one of several; NULL: the only one */
+/* host: name to print with several hosts; NULL: only one host */
 static void print_diagnosis(sd_json_variant *reply, const char *baseline_of, const char *host) {
         const char *verdict = value_string(reply, "verdict"), *unit = value_string(reply, "unit");
         const Style *style = terminal_style();
@@ -251,7 +250,7 @@ int unit_diagnose(Client *c, const char *unit, const DiagnoseOptions *options, b
         r = client_callbo(c, QOS_METHOD("BeginDiagnosis"), &begun,
                           SD_JSON_BUILD_PAIR_STRING("unit", unit),
                           SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
-        /* The diagnosis goes on without it */
+        /* Optional: on failure the unit is detached at the end of the diagnosis */
         if (r == 0 && options->keep)
                 (void) client_callbo(c, QOS_METHOD("Attach"), &lease,
                                      SD_JSON_BUILD_PAIR_STRING("unit", unit),
@@ -280,7 +279,7 @@ int unit_diagnose(Client *c, const char *unit, const DiagnoseOptions *options, b
 
 /* Returns an exit status. */
 static int check_interval(void) {
-        /* Those windows of qosd in which the machine can be looked at */
+        /* Windows of qosd for which there are readings of the machine */
         if (arg_for > 0 && arg_for != 60 * NSEC_PER_SEC && arg_for != 300 * NSEC_PER_SEC &&
             (arg_for % NSEC_PER_SEC != 0 || arg_for > 10 * NSEC_PER_SEC)) {
                 (void) log_failure(-EINVAL,

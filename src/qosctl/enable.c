@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Attaching at boot, by a drop-in with [X-QoS]. */
+/* enable, disable: attach units at boot by a drop-in with [X-QoS]. */
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -20,7 +20,7 @@
 #define SYSTEM_DIRECTORY "/etc/systemd/system"
 #define FILE_NAME "50-qos.conf"
 
-/* Timeout for qosd to load the changed unit files: it reads some hundred. */
+/* Timeout for qosd to load the unit files, of which there may be some hundred. */
 #define NOW_USEC (10 * USEC_PER_SEC)
 
 /* Whether the unit can be ordered after qosd without an ordering cycle: it is not part of early boot. */
@@ -44,7 +44,8 @@ static bool unit_starts_late(sd_bus *bus, const char *path, const char *unit) {
         return true;
 }
 
-/* Validates what qosd would only report in the journal when it loads the file. Returns an exit status. */
+/* Validates the settings, which qosd would otherwise do when it loads the file, with errors in the journal.
+ * Returns an exit status. */
 static int check_request(int argc, char **argv, ProbeMask *ret_probes, ExcludeList *ret_excludes) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         int r;
@@ -124,7 +125,7 @@ static int report(const char *unit, const char *path, const char *what) {
 
 static int enable_unit(const char *unit, bool late) {
         _cleanup_free_ char *directory = NULL, *path = NULL, *temporary = NULL;
-        /* An empty section attaches nothing */
+        /* A section without Observe= does not attach the unit */
         char *default_probes[] = { (char*) "requests", (char*) "cpu", NULL };
         _cleanup_fclose_ FILE *f = NULL;
         int r;
@@ -147,7 +148,7 @@ static int enable_unit(const char *unit, bool late) {
         /* Attach before the first request after a boot */
         if (late)
                 (void) fprintf(f, "[Unit]\nAfter=qosd.service\n\n");
-        /* So that it can shed load by itself */
+        /* For services that shed load themselves */
         if (endswith(unit, ".service"))
                 (void) fprintf(f, "[Service]\nEnvironment=QOS_VIOLATED=/run/qosd/violated/%%n\n\n");
         (void) fprintf(f, "[X-QoS]\n");
@@ -169,7 +170,7 @@ static int disable_unit(const char *unit) {
         r = drop_in_path(unit, &directory, &path);
         if (r < 0)
                 return r;
-        /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): the same */
+        /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): log_failure() is negative */
         if (unlink(path) < 0)
                 return errno == ENOENT ? 0 : log_failure(errno, "Failed to remove '%s': %m", path);
         (void) rmdir(directory); /* fails if there are other drop-ins */
@@ -177,7 +178,7 @@ static int disable_unit(const char *unit) {
         return r < 0 ? r : 1;
 }
 
-/* Waits until qosd has loaded unit files as of the given time (CLOCK_MONOTONIC ns) or later. */
+/* Waits until qosd has loaded the unit files since the given time (CLOCK_MONOTONIC ns). */
 static int wait_read(Client *c, uint64_t since) {
         uint64_t until = now_usec(CLOCK_MONOTONIC) + NOW_USEC;
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The binary format of Prometheus: messages io.prometheus.client.MetricFamily, each behind its length. The
- * only one with native histograms. */
+/* The binary format of Prometheus: messages io.prometheus.client.MetricFamily, each preceded by its
+ * length. */
 
 #include <math.h>
 
 #include "exposition-writer.h"
 #include "io/prometheus/client/metrics.pb-c.h"
 
-/* Of a number of 64 bits, with seven in each byte. */
+/* Maximum size of a varint: 64 bits, seven in each byte. */
 #define VARINT_BYTES_MAX 10U
 
 typedef Io__Prometheus__Client__MetricFamily PbFamily;
@@ -21,7 +21,8 @@ typedef Io__Prometheus__Client__Bucket PbBucket;
 typedef Io__Prometheus__Client__BucketSpan PbSpan;
 typedef Google__Protobuf__Timestamp PbTimestamp;
 
-/* All of a family is allocated piece by piece, as what protobuf-c unpacks, so that it frees it. */
+/* Messages are allocated as by the unpack functions of protobuf-c, so that its free_unpacked() frees a
+ * family. */
 #define pb_new(type, init)                      \
         ({                                      \
                 type *_m = new0(type, 1);       \
@@ -48,7 +49,7 @@ static int protobuf_begin(Output *o) {
         o->state = f = pb_new(PbFamily, io__prometheus__client__metric_family__init);
         if (!f)
                 return -ENOMEM;
-        /* Here the name of a family is that of its samples */
+        /* In this format a family has the name of its samples */
         if (asprintf(&f->name, "%s%s", o->family->name,
                      o->family->type == FAMILY_COUNTER ? "_total" :
                      o->family->type == FAMILY_INFO    ? "_info" : "") < 0) {
@@ -102,7 +103,7 @@ static int add_classic_bucket(PbHistogram *pb, double bound, uint64_t n) {
         return 0;
 }
 
-/* For a Prometheus that takes this format without native histograms: as in the text formats. */
+/* The same buckets as in the text formats, for servers on which native histograms are disabled. */
 static int set_classic_buckets(PbHistogram *pb, const SparseHistogram *h) {
         uint64_t counts[SPARSE_OCTAVES];
         int r;
@@ -119,7 +120,7 @@ static int set_classic_buckets(PbHistogram *pb, const SparseHistogram *h) {
         return add_classic_bucket(pb, INFINITY, h->count);
 }
 
-/* Each gap between buckets begins a span: empty buckets would count against the limits of databases. */
+/* A new span begins after each gap, as databases limit the number of buckets, including empty ones. */
 static int set_native_buckets(PbHistogram *pb, const SparseHistogram *h) {
         uint64_t previous = 0;
         int next = 0;

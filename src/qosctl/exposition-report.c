@@ -6,11 +6,11 @@
 #include "value.h"
 
 typedef struct ReportUnit {
-        const char *name;               /* of the reply */
+        const char *name;               /* owned by the reply */
         uint64_t series[_EXPOSITION_SCOPE_MAX], exported;
 } ReportUnit;
 
-/* Collects what is exported; families go through units in the order of the replies. */
+/* State of the writer. Within a family, units are in the order of the replies. */
 typedef struct Report {
         ReportUnit *units;
         size_t n, next;
@@ -61,7 +61,7 @@ static const Writer report_writer = {
         .end = report_end,
 };
 
-/* The series of each unit in each scope, without limits. */
+/* Counts the series of each unit in each scope, without limits. */
 static int count_series(const Replies *catalogue, const Replies *exports, Report *report) {
         report->units = new0(ReportUnit, exports->n);
         if (!report->units)
@@ -90,7 +90,7 @@ static int count_series(const Replies *catalogue, const Replies *exports, Report
 
 int exposition_report(FILE *file, bool legend, const ExpositionOptions *options, const Replies *catalogue,
                       const Replies *exports) {
-        /* Neither the width nor the colors of the terminal: that is where standard output goes */
+        /* Without width and colors of the terminal, which are those of standard output */
         static const Style style = {};
         static const Column unit_columns[] = {
                 { "UNIT" },

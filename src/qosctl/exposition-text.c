@@ -6,12 +6,12 @@
 
 #include "exposition-writer.h"
 
-/* Of 64 bits, with a point and a terminating zero. */
+/* Buffer size for a number of 64 bits with decimal point and terminating NUL. */
 #define NUMBER_MAX 22U
-/* Of seconds with nanoseconds. */
+/* Decimals of seconds with a resolution of nanoseconds. */
 #define FRACTION_DIGITS 9U
 
-/* Writes up to twice as many bytes and a terminating zero, and returns where that is. */
+/* Writes up to twice as many bytes as s has, and a terminating NUL, to which it returns a pointer. */
 static char* escape(char *p, const char *s, bool quotes) {
         for (; *s; s++)
                 if (*s == '\n')
@@ -25,8 +25,8 @@ static char* escape(char *p, const char *s, bool quotes) {
         return p;
 }
 
-/* Integers are exact, also those of nanoseconds as seconds. Nearly all of a scrape are numbers, and
- * fprintf() would take more time for them than all else here. */
+/* Writes an integer, or nanoseconds as seconds, exactly. Nearly all of a scrape are numbers, for which
+ * fprintf() would take most of the time. */
 static void print_integer(FILE *f, uint64_t n, bool nsec) {
         char text[NUMBER_MAX], *p = text + sizeof(text);
         unsigned digits = 0;
@@ -42,8 +42,7 @@ static void print_integer(FILE *f, uint64_t n, bool nsec) {
         (void) fputs(p, f);
 }
 
-/* The samples of a family have this behind its name. OpenMetrics 1.0 leaves it out in the name of the
- * family. */
+/* Suffix of the names of samples. In OpenMetrics 1.0 the name of the family is without it. */
 static const char* suffix(FamilyType type) {
         return type == FAMILY_COUNTER ? "_total" : type == FAMILY_INFO ? "_info" : "";
 }
@@ -75,7 +74,7 @@ static int text_begin(Output *o) {
         FamilyType type = o->family->type;
         int r = 0;
 
-        /* Prometheus' own format has no type for it */
+        /* Prometheus' own format has no type info */
         if (type == FAMILY_INFO && o->format == EXPOSITION_PROMETHEUS)
                 type = FAMILY_GAUGE;
         if (o->format != EXPOSITION_OPENMETRICS2)
@@ -91,7 +90,7 @@ static int text_begin(Output *o) {
         return r;
 }
 
-/* The labels between the braces, which all samples of a histogram begin with. NULL: out of memory. */
+/* Formats the labels between the braces. All samples of a histogram begin with them. NULL: out of memory. */
 static char* format_labels(const Sample *sample) {
         size_t size = 1;
         char *text, *p;
@@ -130,8 +129,8 @@ static void print_sample(Output *o, const char *end, const char *labels, uint64_
         (void) putc('\n', o->file);
 }
 
-/* The bound of a bucket, as OpenMetrics writes numbers. All histograms have the same ones, and to format
- * each of them again takes 7 ms of a scrape of 64 units. */
+/* Formats the bound of a bucket in the canonical form of OpenMetrics. The strings are cached, as all
+ * histograms have the same ones: formatting them each time takes 7 ms of a scrape of 64 units. */
 static const char* bound_string(int exponent) {
         static char strings[SPARSE_MAX_EXPONENT - SPARSE_MIN_EXPONENT + 1][32];
         char *s = strings[exponent - SPARSE_MIN_EXPONENT];
@@ -150,7 +149,7 @@ static void print_bucket(Output *o, const char *prefix, const char *bound, uint6
         (void) putc('\n', o->file);
 }
 
-/* A bucket for each power of two, which adds buckets of ours without cutting one. */
+/* Writes a bucket for each power of two, as all schemas have these bounds. */
 static int print_histogram(Output *o, const char *labels, const SparseHistogram *h) {
         _cleanup_free_ char *prefix = NULL;
         uint64_t counts[SPARSE_OCTAVES];
@@ -169,7 +168,7 @@ static int print_histogram(Output *o, const char *labels, const SparseHistogram 
         return 0;
 }
 
-/* Each gap between buckets begins a span: the number of empty ones, and that of those that follow. */
+/* Writes spans of adjacent buckets: number of empty buckets before the span, and its length. */
 static void print_spans(FILE *f, const SparseHistogram *h) {
         int next = 0;
 
@@ -181,7 +180,7 @@ static void print_spans(FILE *f, const SparseHistogram *h) {
         }
 }
 
-/* A histogram as one value, with native buckets and those of the other text formats. */
+/* Writes a histogram as one value, with native buckets and classic ones. */
 static void print_composite(Output *o, const char *labels, const SparseHistogram *h) {
         uint64_t counts[SPARSE_OCTAVES];
 

@@ -44,7 +44,7 @@ int exposition_parse_series(const char *s, unsigned *ret) {
         return parse_limit(s, 1, EXPOSITION_SERIES_MAX, ret);
 }
 
-/* ---- families, as far as they have samples ------------------------------------------------------------ */
+/* ---- output ------------------------------------------------------------ */
 
 static Output output_new(FILE *file, Exposition format) {
         Output o = { .file = file, .format = format, .writer = &text_writer };
@@ -86,7 +86,7 @@ static int output_add(Output *o, const Family *family, const Sample *sample) {
         return o->writer->add(o, sample);
 }
 
-/* Ends the family, if one has been begun. */
+/* Ends the current family, if any. */
 static int output_end(Output *o) {
         int r = 0;
 
@@ -112,7 +112,7 @@ static void output_done(Output *o) {
 static char* family_name(const char *metric, const char *suffix) {
         char *name, *p;
 
-        /* Each letter may get a line in front of it */
+        /* Each letter may be preceded by an underscore */
         name = malloc(strlen("qosd_") + 2 * strlen(metric) + strlen("_seconds") + 1);
         if (!name)
                 return NULL;
@@ -142,21 +142,22 @@ static char* family_name(const char *metric, const char *suffix) {
         return name;
 }
 
-/* What is looked up for each metric: once. */
+/* A unit of the replies, with the fields that are needed for each metric. */
 typedef struct ExportedUnit {
-        sd_json_variant *unit;          /* of the reply */
-        const char *name;               /* of the unit, in the reply */
-        uint64_t attached_since;        /* 0: not known */
-        sd_json_variant *histograms;    /* in the reply; NULL: none */
-        sd_json_variant *totals;        /* sorted, for look-ups; NULL: none */
+        sd_json_variant *unit;          /* object in the reply */
+        const char *name;               /* name of the unit, owned by the reply */
+        uint64_t attached_since;        /* CLOCK_REALTIME ns; 0: unknown */
+        sd_json_variant *histograms;    /* owned by the reply; NULL: none */
+        sd_json_variant *totals;        /* sorted copy, for lookups; NULL: none */
         sd_json_variant *gauges;
-        uint64_t overflow;              /* of the distribution that is being written */
+        uint64_t overflow;              /* durations beyond the last bound in the current distribution */
 } ExportedUnit;
 
 typedef struct ExportedUnits {
         ExportedUnit *items;
         size_t n;
-        size_t n_tables; /* how many of the first ones are written with endpoints and devices */
+        size_t n_tables; /* number of units, from the first on, that are written with endpoints and
+                          * devices */
 } ExportedUnits;
 
 static void exported_units_done(ExportedUnits *units) {
@@ -205,12 +206,13 @@ static Sample unit_sample(const ExportedUnit *u) {
         return (Sample) { .labels = { { "unit", u->name } }, .n_labels = 1 };
 }
 
-/* From when on it is counted. What other probes than "requests" count begins with these. */
+/* Returns since when a metric of the unit is counted. 0, unknown, for other probes than "requests", which
+ * may have been added later. */
 static uint64_t created(const char *metric, const ExportedUnit *u) {
         return startswith(metric, "requests.") ? u->attached_since : 0;
 }
 
-/* Durations beyond the last bound: in a native histogram they look like those right behind it. */
+/* Writes the number of durations beyond the last bound, which a native histogram has in the next bucket. */
 static int write_overflow(Output *o, const char *metric, const char *name, const ExportedUnits *units) {
         Family f = { .help = "Durations of more than 64 s in the distribution", .type = FAMILY_COUNTER };
         _cleanup_free_ char *family = NULL;
@@ -235,7 +237,8 @@ static int write_overflow(Output *o, const char *metric, const char *name, const
         return output_end(o);
 }
 
-/* The catalogue describes the number of durations, as that of "the time from ...". */
+/* Derives the description of a distribution from the one of its count, "Number of samples of the time from
+ * ...". */
 static char* distribution_help(const char *of_count) {
         const char *rest = startswith(strempty(of_count), "Number of samples of ");
         char *help = strdup(rest ?: strempty(of_count));
@@ -245,7 +248,7 @@ static char* distribution_help(const char *of_count) {
         return help;
 }
 
-/* Returns 0 if no unit has the distribution. help: of its count */
+/* Returns 0 if no unit has the distribution. help: description of its count */
 static int write_distribution(Output *o, const char *metric, const char *help, unsigned buckets_max,
                               const ExportedUnits *units) {
         _cleanup_free_ char *name = family_name(metric, "seconds"), *text = distribution_help(help);
@@ -313,7 +316,7 @@ static int write_values(Output *o, const char *metric, const char *unit, bool co
         return output_end(o);
 }
 
-/* One metric of the catalogue, of all units. */
+/* Writes a metric of the catalogue for all units. */
 static int write_metric(Output *o, sd_json_variant *metric, unsigned buckets_max,
                         const ExportedUnits *units) {
         const char *name = value_string(metric, "name"), *help = value_string(metric, "description");
@@ -322,7 +325,7 @@ static int write_metric(Output *o, sd_json_variant *metric, unsigned buckets_max
         if (!name)
                 return -EBADMSG;
 
-        /* The count of a distribution stands for the distribution */
+        /* The entry of its count represents a distribution */
         if (endswith(name, ".count")) {
                 _cleanup_free_ char *distribution = strndup(name, strlen(name) - strlen(".count"));
 
@@ -393,7 +396,7 @@ static int write_cost(Output *o, ExpositionScope scope, const ExportedUnits *uni
         return output_end(o);
 }
 
-/* What changes of a unit without being a number, to be joined with the others. */
+/* Writes slice and state of the units as labels, for joins. */
 static int write_info(Output *o, const ExportedUnits *units) {
         static const Family f = {
                 .name = "qosd_unit",
@@ -419,7 +422,7 @@ static int write_info(Output *o, const ExportedUnits *units) {
         return output_end(o);
 }
 
-/* Programs that units need, of qosd as a whole. */
+/* Writes the BPF programs that units need. */
 static int write_programs(Output *o, const Replies *exports) {
         static const Family f = {
                 .name = "qosd_program_attached",
@@ -451,7 +454,7 @@ static int write_programs(Output *o, const Replies *exports) {
         return output_end(o);
 }
 
-/* Thresholds on quantiles, for alerts on how fast the error budget is used up. */
+/* Writes thresholds on quantiles, for alerts on the burn rate of error budgets. */
 static int write_objectives(Output *o, const ExportedUnits *units) {
         static const struct {
                 const char *key;
@@ -497,12 +500,12 @@ static int write_objectives(Output *o, const ExportedUnits *units) {
         return 0;
 }
 
-/* A figure of each endpoint or device. */
+/* A metric of each endpoint, device or file system. */
 typedef struct TableFigure {
-        const char *table, *name;       /* of the reply: the array, and what its elements are called by */
+        const char *table, *name;       /* array in the reply, and field of its elements for the label */
         const char *label;
-        const char *path;               /* in an element */
-        const char *metric, *unit;      /* as in the catalogue */
+        const char *path;               /* path in an element */
+        const char *metric, *unit;      /* name and unit, as in the catalogue */
         bool counter;
         const char *help;
 } TableFigure;
@@ -548,7 +551,7 @@ static const TableFigure table_figures[] = {
               "Calls that truncate or allocate files, or change attributes"),
 };
 
-/* Endpoints and devices, and all further ones of each together. */
+/* Writes a metric of endpoints, devices or file systems, the rest of them as "others". */
 static int write_table_figure(Output *o, const TableFigure *figure, const ExportedUnits *units) {
         const char *suffix = streq_ptr(figure->unit, "ns") ? "seconds" : figure->unit;
         _cleanup_free_ char *name = family_name(figure->metric, suffix);
@@ -564,7 +567,7 @@ static int write_table_figure(Output *o, const TableFigure *figure, const Export
 
                 for (size_t k = 0; table && k < sd_json_variant_elements(table); k++) {
                         sd_json_variant *row = sd_json_variant_by_index(table, k);
-                        /* A file system that is mounted elsewhere has its number */
+                        /* The path of a file system in another mount namespace is unknown */
                         const char *entry = value_boolean(row, "rest") ? "others" :
                                             value_string(row, figure->name) ?: value_string(row, "device");
                         Sample s = unit_sample(u);
@@ -615,7 +618,8 @@ static size_t elements(sd_json_variant *v) {
         return v ? sd_json_variant_elements(v) : 0;
 }
 
-/* More than there are, for a quick look. Of a distribution there may be its overflow as well. */
+/* Returns an upper bound of the number of series, without formatting them. Distributions may have a second
+ * one, the overflow. */
 static uint64_t bound_series(const ExportedUnits *units) {
         uint64_t n = 0;
 
@@ -642,8 +646,8 @@ static int count_series(const ExpositionOptions *options, const Replies *catalog
         return write_units(&o, options, catalogue, &one);
 }
 
-/* Leaves out endpoints and devices of the last units, and if that is not enough, of all of them, and the
- * last units, so that there are no more series than the limit. A histogram is one, whatever its form. */
+/* Drops as many units as necessary for the limit of series: first the endpoints and devices of the last
+ * units, then the last units themselves. A histogram counts as one series. */
 static int limit_series(const ExpositionOptions *options, const Replies *catalogue, ExportedUnits *units,
                         uint64_t *ret_dropped) {
         uint64_t sum = 0, kept = 0, all = 0, *tables;
@@ -684,7 +688,7 @@ static int limit_series(const ExpositionOptions *options, const Replies *catalog
         return r;
 }
 
-/* What is exported of the replies. */
+/* Applies scope and limit to the units. ret refers to exported. */
 static int exported_units_limit(const ExpositionOptions *options, const Replies *catalogue,
                                 const ExportedUnits *exported, ExportedUnits *ret, uint64_t *ret_dropped) {
         *ret = *exported;

@@ -436,7 +436,7 @@ static size_t char_width(const char *s, size_t *ret_length) {
         size_t n;
         int w;
 
-        /* Of a color: other control characters are escaped */
+        /* A color sequence, as other control characters are escaped */
         if (*s == '\x1b') {
                 n = strcspn(s, "m");
                 *ret_length = n + (s[n] == 'm');
@@ -463,8 +463,8 @@ size_t text_width(const char *s) {
         return width;
 }
 
-/* Characters that make different names look equal, or disturb the text beside them: without a width,
- * marks and overrides of the direction of writing, line separators, the byte order mark. */
+/* Characters that make different names look equal, or change the text beside them: zero-width characters,
+ * bidirectional controls, line separators, the byte order mark. */
 static bool is_invisible(uint32_t c) {
         return c == 0xad || c == 0x61c || c == 0x180e || (c >= 0x200b && c <= 0x200f) ||
                (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || c == 0xfeff ||
@@ -484,7 +484,7 @@ char* text_clean(const char *s, bool utf8) {
                 size_t n;
 
                 n = utf8_next(s, &c);
-                /* C0, DEL and C1 speak to the terminal */
+                /* C0, DEL and C1 control the terminal */
                 if (n == 0 || c < 0x20 || (c >= 0x7f && c < 0xa0)) {
                         n = n ?: 1;
                         for (size_t i = 0; i < n; i++)

@@ -7,13 +7,14 @@
 #include "histogram-view.h"
 #include "value.h"
 
-/* Fits on a small terminal. */
+/* Maximum number of rows, for small terminals. */
 #define ROWS_MAX 18
-/* Rows of less than half an octave would show noise. */
+/* Finest schema of rows, half an octave: finer ones would show noise. */
 #define SCHEMA_MAX 1
-/* Wider columns do not improve readability. */
+/* Maximum width of a step. */
 #define STEP_COLUMNS_MAX 4U
-/* Far more than a day has steps: if the clock was set, steps are drawn without gaps. */
+/* Number of steps between the first and the last one from which on steps are drawn without gaps, as the
+ * clock was probably set. */
 #define SLOTS_MAX 4096U
 void heatmap_done(Heatmap *h) {
         free(h->cells);
@@ -57,7 +58,7 @@ static bool value_integer(sd_json_variant *v, const char *path, int64_t *ret) {
         return true;
 }
 
-/* Schema and offset of a step's buckets. Returns 0 if there are none. */
+/* Returns schema and offset of a step's buckets, or 0 if there are none. */
 static int histogram_parse(sd_json_variant *h, int *ret_schema, long *ret_first,
                            sd_json_variant **ret_counts) {
         sd_json_variant *counts = value_find(h, "counts");

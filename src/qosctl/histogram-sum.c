@@ -22,7 +22,7 @@ static int compare_buckets(const void *a, const void *b) {
         return x->index < y->index ? -1 : x->index > y->index;
 }
 
-/* Sorts the buckets, and adds those of the same index. */
+/* Sorts the buckets, and merges those with the same index. */
 static void merge(HistogramSum *s) {
         size_t n = 0;
 
@@ -148,7 +148,7 @@ uint64_t histogram_sum_get_quantile(const HistogramSum *s, double q, uint64_t ma
                 i++;
         if (s->buckets[i].index == LONG_MAX)
                 return maximum;
-        /* Below the resolution of the clock */
+        /* Too short to be measured */
         if (i == 0 && s->from_zero)
                 return 0;
 

@@ -8,9 +8,9 @@
 #include "snapshot.h"
 #include "value.h"
 
-/* Longer bars do not improve readability. */
+/* Maximum length of bars, in columns. */
 #define BAR_MAX 60U
-/* Rows of less than a fifth of an octave would show noise. */
+/* Finest schema of rows, a quarter of an octave: finer ones would show noise. */
 #define SCHEMA_MAX 2
 
 long bucket_index(uint64_t upper, int schema) {
@@ -96,7 +96,7 @@ int histogram_merge(sd_json_variant *reply, size_t rows_max, HistogramRow **ret,
                 else {
                         row = rows + n - 1;
                         row->lower = lower;
-                        /* A coarse bucket may end behind the beginning of the last one */
+                        /* A merged bucket may overlap with the last one */
                         if (n > 1)
                                 rows[n - 2].upper = MIN(rows[n - 2].upper, lower);
                 }
@@ -111,8 +111,8 @@ int histogram_merge(sd_json_variant *reply, size_t rows_max, HistogramRow **ret,
         return 0;
 }
 
-/* Lists the quantiles in a bucket: samples before + 1 … before + count of n. Omits those with too few
- * samples. */
+/* Lists the quantiles in a bucket with the samples before + 1 … before + count of n, without those that have
+ * too few samples. */
 static void quantiles_between(uint64_t before, uint64_t count, uint64_t n, uint64_t minimum_samples,
                               char *buf, size_t size) {
         size_t l = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The distribution of a duration. */
+/* histogram */
 
 #include "client.h"
 #include "format.h"
@@ -12,7 +12,7 @@
 #include "unit-names.h"
 #include "value.h"
 
-/* Fits on a small terminal. */
+/* Maximum number of rows, for small terminals. */
 #define ROWS_MAX 18U
 
 static const char* get_metric(int argc, char **argv) {
@@ -96,7 +96,7 @@ int verb_histogram(int argc, char **argv) {
 
 /* ---- several hosts ----------------------------------------------------------------------------------- */
 
-/* The reply, with the number of samples that quantiles need there. */
+/* Returns the reply with MinimumSamples= of the host added. */
 static int collect_histogram(int argc, char **argv, Replies *ret) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
         _cleanup_client_ Client *c = NULL;
@@ -117,7 +117,7 @@ static int collect_histogram(int argc, char **argv, Replies *ret) {
         return r < 0 ? log_out_of_memory() : STATUS_OK;
 }
 
-/* The sum in the form of a reply to Histogram(), with the number of requests of each host. */
+/* Builds the sum as a reply to Histogram(), with the count of each host. */
 static int build_sum(const HistogramSum *sum, sd_json_variant *first, const char *metric,
                      sd_json_variant *hosts, sd_json_variant **ret) {
         _cleanup_json_ sd_json_variant *buckets = NULL;
@@ -140,7 +140,7 @@ static int build_sum(const HistogramSum *sum, sd_json_variant *first, const char
         return r < 0 ? log_out_of_memory() : 0;
 }
 
-/* Whether both are of the same unit and window, or else nothing that can be added. */
+/* Checks that both replies are of the same unit and window. Returns an exit status, or a negative errno. */
 static int check_same(const Host *a, const Host *b) {
         sd_json_variant *x = a->replies.items[0], *y = b->replies.items[0];
         const char *unit = value_string(x, "unit"), *other = value_string(y, "unit");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* History of a unit: a row per step, or the heatmap of a distribution. */
+/* history, heatmap */
 
 #include <ctype.h>
 #include <math.h>
@@ -19,10 +19,10 @@
 
 #define SERVER "requests.server."
 
-/* More do not fit on a screen. */
+/* Limit of metrics of a table. */
 #define METRICS_MAX 64
 
-/* Gets the metrics that this qosd has. */
+/* Lists the metrics of qosd. Returns an exit status. */
 static int get_catalogue(Client *c, Replies *ret) {
         int r;
 
@@ -38,7 +38,7 @@ static sd_json_variant* catalogue_find(const Replies *catalogue, const char *met
         return NULL;
 }
 
-/* Whether it is a distribution: it has a maximum. */
+/* Returns whether it is a distribution, which has the member "max". */
 static int is_distribution(const Replies *catalogue, const char *metric) {
         _cleanup_free_ char *max = NULL;
 

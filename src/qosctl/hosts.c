@@ -13,19 +13,19 @@
 #include "terminal.h"
 #include "value.h"
 
-/* Until a host has responded, beside the time for which it is observed. A host that is down is silent; to
- * log in to one that looks up names takes some seconds. */
+/* Timeout for a host, in addition to the interval of the observation. A login with lookups of names takes
+ * some seconds. */
 #define HOST_TIMEOUT (15 * NSEC_PER_SEC)
-/* Of one host: 256 units with four windows each take 10 MiB. */
+/* Limit of the output of a host: 256 units with four windows each take 10 MiB. */
 #define OUTPUT_MAX (64U << 20)
-/* Of the messages of one host and of its ssh, the rest is not shown. */
+/* Limit of the messages of a host and its ssh, beyond which they are truncated. */
 #define MESSAGES_MAX (16U << 10)
 
 typedef struct Buffer {
         int fd;
-        char *data;             /* NULL or terminated by 0 */
+        char *data;             /* NUL-terminated, or NULL */
         size_t n, max;
-        bool truncated;         /* what is beyond max is read, and not kept */
+        bool truncated;         /* whether data beyond max is dropped; otherwise it is an error */
 } Buffer;
 
 typedef struct Task {
@@ -129,7 +129,7 @@ static int task_start(Task *t, const char *host, HostCollect collect, int argc, 
         return 0;
 }
 
-/* Reads what there is. Returns 0 at the end, -EAGAIN before it, -EFBIG beyond the limit. */
+/* Reads available data. Returns 0 at the end, -EAGAIN before it, -EFBIG beyond the limit. */
 static int buffer_read(Buffer *b) {
         for (;;) {
                 char chunk[16384], *data;
@@ -159,7 +159,7 @@ static void task_end(Task *t) {
         t->output.fd = close_fd(t->output.fd);
 }
 
-/* Until all have ended, and those that do not are ended. */
+/* Waits until all tasks have ended. Those that have not at the deadline are killed. */
 static void tasks_wait(Task *tasks, size_t n, uint64_t deadline) {
         struct pollfd fds[2 * HOSTS_MAX];
 
@@ -202,8 +202,8 @@ static void tasks_wait(Task *tasks, size_t n, uint64_t deadline) {
                         t->too_long = r < 0;
                         if (r < 0)
                                 task_end(t);
-                        /* Descriptors of ssh's own children may stay open, so messages are no sign of the
-                         * end */
+                        /* The end is that of the output: children of ssh may keep the pipe of messages
+                         * open */
                         t->output.fd = close_fd(t->output.fd);
                 }
         }

@@ -44,7 +44,7 @@ static int is_socket_of_item(const Replies *items, const char *unit) {
         return has_item(items, service);
 }
 
-/* Lists a unit, or (NULL) the attached units that match the patterns. Returns an exit status. */
+/* Lists a unit, or, for NULL, the attached units that match the patterns. Returns an exit status. */
 static int list_attached(Client *c, const char *unit, int argc, char **argv, Replies *items) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
         int r;
@@ -53,7 +53,7 @@ static int list_attached(Client *c, const char *unit, int argc, char **argv, Rep
                                SD_JSON_BUILD_PAIR_CONDITION(!!unit, "unit", SD_JSON_BUILD_STRING(unit)),
                                SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window",
                                                             SD_JSON_BUILD_UNSIGNED(arg_window)));
-        /* Units that are not attached are omitted, as with systemctl; names that no unit has are errors */
+        /* Units that are not attached are omitted, but unknown names are errors, as with systemctl */
         if (unit && unit_is_detached(r, &replies))
                 return STATUS_OK;
         if (r != 0)
@@ -111,7 +111,7 @@ static int list_listening(int argc, char **argv, Replies *items) {
         return 0;
 }
 
-/* hosts: of the readings, and how many there are; NULL: this one or the only one */
+/* hosts: name of the host by reading; NULL: only one host. n_hosts: number of different hosts */
 static void print_legend(const Reading *readings, size_t n, const char *const *hosts, size_t n_hosts) {
         size_t attached = 0, degraded = 0;
         bool longer = false;
@@ -172,7 +172,7 @@ static void print_legend(const Reading *readings, size_t n, const char *const *h
         print_colored("", summary);
 }
 
-/* With a column of hosts if there are some. */
+/* Prints the table, with a column HOST unless hosts is NULL. */
 static int print_table(const Reading *readings, size_t n, const char *const *hosts, size_t n_hosts) {
         _cleanup_(table_freep) Table *table = NULL;
         _cleanup_free_ Column *columns = NULL;
@@ -183,8 +183,8 @@ static int print_table(const Reading *readings, size_t n, const char *const *hos
         columns = new0(Column, n_unit_columns + 1);
         if (!columns)
                 return log_out_of_memory();
-        /* Names that differ are worth more than the last columns; on a narrow terminal there is less space
-         * for both, and, last of all, none for requests in flight */
+        /* Names of hosts and units are more important than the last columns. On a narrow terminal the names
+         * are shortened, and requests in flight are dropped at last */
         columns[0] = (Column) { "HOST", .minimum = narrow ? 5 : 16 };
         for (size_t i = 0; i < n_unit_columns; i++) {
                 columns[i + 1] = unit_columns[i];
@@ -213,7 +213,8 @@ static int print_table(const Reading *readings, size_t n, const char *const *hos
         return 0;
 }
 
-/* Lists the units that are named, or match, or all. Returns an exit status. */
+/* Lists the units with the names, or that match the patterns; all without arguments. Returns an exit
+ * status. */
 static int list_units(Client *c, int argc, char **argv, Replies *items) {
         bool patterns = argc == 0;
         int status = STATUS_OK;
@@ -293,7 +294,7 @@ int verb_list(int argc, char **argv) {
 
 /* ---- several hosts ----------------------------------------------------------------------------------- */
 
-/* A reading with its longer windows. */
+/* Serializes a reading with its longer windows. */
 static int pack_reading(const Reading *r, sd_json_variant **ret) {
         _cleanup_json_ sd_json_variant *wider = NULL;
         int k = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Finds units of this host by their listening sockets. qosd cannot do so, as it has a network namespace of
- * its own (PrivateNetwork=). */
+/* Finds units of this host by their listening sockets. qosd cannot do this, as its network namespace is
+ * private (PrivateNetwork=). */
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -21,11 +21,11 @@
 #include "unit-names.h"
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
-/* TCP_LISTEN: the header that defines it conflicts with the kernel's. */
+/* TCP_LISTEN, as the header that defines it conflicts with the kernel's. */
 #define STATE_LISTEN 10
 /* TCP_CLOSE, of UDP sockets without a peer. */
 #define STATE_CLOSE 7
-/* More do not fit on a screen. */
+/* Limit of control groups that are collected. */
 #define GROUPS_MAX 4096U
 /* Directories that nftw() keeps open. */
 #define OPEN_MAX 16
@@ -46,7 +46,7 @@ static int add_group(uint64_t id) {
         return 1;
 }
 
-/* A listening socket; group: 0: not known. */
+/* Called for each listening socket. group: ID of its control group; 0: unknown. */
 typedef int (*ListenerHandler)(const struct inet_diag_msg *m, uint64_t group, void *userdata);
 
 static int read_dump(int fd, ListenerHandler handler, void *userdata) {
@@ -169,10 +169,10 @@ typedef struct Address {
         uint16_t port;
 } Address;
 
-/* Of what listens there: the socket with that address, else one that has any. */
+/* The socket that listens at an address: the one with that address, or one with the wildcard address. */
 typedef struct Listener {
         const Address *address;
-        uint64_t group;                 /* 0: not known */
+        uint64_t group;                 /* ID of the control group; 0: unknown */
         uint64_t inode;                 /* 0: none */
         bool exact;
 } Listener;
@@ -245,7 +245,7 @@ static uint64_t unix_find_inode(const char *path) {
                 line[strcspn(line, "\n")] = 0;
                 if (sscanf(line, "%*s %*s %*s %lx %x %*s %lu %n", &flags, &type, &inode, &n) != 3 || n == 0)
                         continue;
-                /* SO_ACCEPTCON, of what listens; datagram sockets do not */
+                /* __SO_ACCEPTCON of listening sockets, or a datagram socket */
                 if ((flags & 0x10000 || type == SOCK_DGRAM) && streq(line + n, path))
                         return inode;
         }
@@ -294,8 +294,8 @@ static bool process_has_socket(const char *pid, const char *name) {
         return has;
 }
 
-/* Sockets that the service manager has opened belong to the service that has inherited them, and Unix
- * sockets have no control group. Descriptors of other users' processes can be read by root alone. */
+/* Finds the unit by the descriptors of processes, as sockets of the service manager have its control group,
+ * and Unix sockets have none. Descriptors of other users' processes are readable for root only. */
 static char* unit_with_socket(uint64_t inode) {
         char *unit = NULL, name[64];
         DIR *d = opendir("/proc");
@@ -310,7 +310,7 @@ static char* unit_with_socket(uint64_t inode) {
         return unit;
 }
 
-/* Whether this host has the address. */
+/* Whether the address is one of this host; true if it cannot be determined. */
 static bool address_is_local(const Address *a) {
         static const uint8_t loopback[16] = { [15] = 1 }, any[16] = {};
         struct ifaddrs *all, *i;
@@ -368,7 +368,7 @@ int listener_find_unit(const char *address, char **ret) {
                 if (names.n > 0)
                         unit = TAKE_PTR(names.items[0]);
         }
-        /* The service that a socket unit has started has inherited the socket */
+        /* Prefer the service that has inherited the socket to its socket unit */
         if (!unit || endswith(unit, ".socket")) {
                 char *heir = unit_with_socket(l.inode);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Metrics of a unit while a command runs. */
+/* measure */
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -15,11 +15,12 @@
 #include "unit-names.h"
 #include "value.h"
 
-/* Exit status for a command that was not found or not executable, as of env(1) and shells. */
+/* Exit statuses if the command was not found or not executable, as of env(1) and shells. */
 #define STATUS_NOT_FOUND 127
 #define STATUS_NOT_RUN 126
 
-/* Sets the mark; attaches the unit for the lifetime of the connection if necessary. ret: reply to Mark. */
+/* Sets the mark. If necessary, attaches the unit until the connection ends. ret: reply to Mark(). Returns an
+ * exit status. */
 static int measure_begin(Client *c, const char *unit, Replies *ret) {
         _cleanup_replies_ Replies lease = REPLIES_INIT;
         int r;
@@ -91,7 +92,7 @@ static int run_command(char **argv, int output, Client *c, const char *unit) {
                 if (waitpid(pid, &status, WNOHANG) == pid)
                         return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 
-                /* Signals of the terminal were sent to the command, too */
+                /* Signals of the terminal were sent to the command as well */
                 if (signal_wait(&waited, c, unit, &si) >= 0 && si.si_signo != SIGCHLD &&
                     si.si_code != SI_KERNEL)
                         (void) kill(pid, si.si_signo);
@@ -156,7 +157,7 @@ int verb_measure(int argc, char **argv) {
                 return r;
         unit = value_string(mark.items[0], "unit") ?: argv[0];
 
-        /* A terminal that the command writes to is the command's */
+        /* No progress on a terminal that the command writes to */
         if (isatty(output) <= 0)
                 progress_begin(0, /* interruptible= */ false, "Observing %s", unit);
         status = run_command(argv + 1, output, c, unit);

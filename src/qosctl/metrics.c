@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What units have counted, in the formats of Prometheus. */
+/* metrics */
 
 #include "client.h"
 #include "exposition-report.h"
@@ -15,7 +15,7 @@ static int export_units(Client *c, const char *unit, Replies *ret) {
         bool tables;
         int r;
 
-        /* The report has the series of all scopes */
+        /* The report counts the series of all scopes */
         tables = arg_scope == EXPOSITION_EVERYTHING || arg_verbose;
         r = client_call_morebo(c, QOS_METHOD("Export"), &replies,
                                SD_JSON_BUILD_PAIR_CONDITION(!!unit, "unit", SD_JSON_BUILD_STRING(unit)),
@@ -92,7 +92,7 @@ int verb_metrics(int argc, char **argv) {
         r = client_call_more(c, QOS_METHOD("ListMetrics"), 0, NULL, &catalogue);
         if (r != 0)
                 return client_fail(r, &catalogue, "list metrics");
-        /* Not on standard output, which has one format from its beginning to its end */
+        /* On standard error, as standard output must have the format only */
         if (arg_verbose) {
                 r = exposition_report(stderr, arg_legend, &options, &catalogue, &exports);
                 if (r < 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Events of thresholds, or snapshots at an interval. */
+/* monitor */
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -17,10 +17,10 @@
 #include "value.h"
 
 typedef struct Monitoring {
-        uint64_t seq;                   /* of the last event */
-        bool resumes;                   /* continue after that event */
-        Table *table;                   /* snapshots; NULL: events */
-        bool begun;                     /* header was printed */
+        uint64_t seq;                   /* number of the last event */
+        bool resumes;                   /* whether to continue after that event */
+        Table *table;                   /* rows of snapshots; NULL: events are printed */
+        bool begun;                     /* whether the header was printed */
         bool done;
         int error;
         char *failure;                  /* error reply and its parameters */
@@ -79,7 +79,8 @@ static int print_reply(sd_json_variant *parameters, Monitoring *m) {
         return fflush(stdout) < 0 ? -errno : 0;
 }
 
-/* Sets an environment variable of the command to a field of the event, if it is there. */
+/* Sets an environment variable of the command to a field of the event, or unsets it if the field is
+ * absent. */
 static int export_field(sd_json_variant *event, const char *field, const char *variable) {
         sd_json_variant *v = value_find(event, field);
         _cleanup_free_ char *text = NULL;
@@ -95,9 +96,9 @@ static int export_field(sd_json_variant *event, const char *field, const char *v
         return setenv(variable, text, 1) < 0 ? -errno : 0;
 }
 
-/* Runs the command with the event in its environment, as the journal names the fields, and waits for it, so
- * that a later event does not overtake an earlier one: qosd keeps events meanwhile, and says how many it
- * could not. */
+/* Runs the command with the event in its environment, under the names of the fields in the journal. Waits
+ * for its end, so that events are handled in order: qosd queues events meanwhile, and reports how many were
+ * missed. */
 static int run_command(sd_json_variant *event) {
         static const struct {
                 const char *field, *variable;
@@ -135,7 +136,7 @@ static int run_command(sd_json_variant *event) {
                 if (errno != EINTR)
                         return log_failure(-errno, "Failed to wait for the command: %m");
 
-        /* The next event may go better */
+        /* Failures do not end the monitor */
         if (WIFSIGNALED(status))
                 (void) log_failure(0, "The command for %s of '%s' was killed by signal %i.",
                                    strempty(value_string(event, "name")),
@@ -150,7 +151,8 @@ static int run_command(sd_json_variant *event) {
 /* Adds a snapshot as a row. */
 static int add_reading(sd_json_variant *parameters, Monitoring *m) {
         sd_json_variant *snapshot = value_find(parameters, "snapshot");
-        /* Without longer windows in place of missing quantiles: each row is about its own interval */
+        /* Missing quantiles are not replaced by those of longer windows, as each row is about its own
+         * interval */
         Reading r = { .item = parameters,
                       .snapshot = snapshot,
                       .unit = strempty(value_string(snapshot, "unit")) };
@@ -169,7 +171,7 @@ static int add_reading(sd_json_variant *parameters, Monitoring *m) {
         return 0;
 }
 
-/* Prints the rows collected. */
+/* Prints the collected rows. */
 static int print_readings(Monitoring *m) {
         if (table_rows(m->table) == 0)
                 return 0;
@@ -202,7 +204,8 @@ static int on_monitor(sd_varlink *link, sd_json_variant *parameters, const char 
         return 0;
 }
 
-/* Monitors until the end; negative: connection lost. */
+/* Makes the call, and handles replies until it ends. Returns a negative errno if the connection was lost or
+ * a reply could not be handled. */
 static int monitor_once(Client *c, const Names *names, Monitoring *m) {
         _cleanup_json_ sd_json_variant *parameters = NULL;
         int r;
@@ -242,7 +245,7 @@ static int monitor_once(Client *c, const Names *names, Monitoring *m) {
         return r < 0 ? r : m->error;
 }
 
-/* Without any threshold nothing is printed for a long time. */
+/* Reports that there is no threshold yet, as nothing would be printed then. */
 static int hint_no_thresholds(Client *c, const Names *names) {
         for (size_t i = 0; i < MAX(names->n, (size_t) 1); i++) {
                 _cleanup_replies_ Replies replies = REPLIES_INIT;
@@ -252,7 +255,7 @@ static int hint_no_thresholds(Client *c, const Names *names) {
                 r = thresholds_list(c, unit, &replies);
                 if (r < 0)
                         return r;
-                /* An error is reported by what follows */
+                /* The call that follows reports errors */
                 if (r > 0 || (replies.n > 0 && value_find(replies.items[0], "threshold")))
                         return 0;
         }
@@ -302,7 +305,7 @@ int verb_monitor(int argc, char **argv) {
                 r = hint_no_thresholds(c, &names);
                 if (r < 0)
                         return client_fail(r, NULL, "list thresholds");
-                (void) sd_varlink_bind_reply(c->link, NULL); /* that of the list */
+                (void) sd_varlink_bind_reply(c->link, NULL); /* set by thresholds_list() */
         }
 
         /* Resume if the monitor was disconnected as a slow reader */

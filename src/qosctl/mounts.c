@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What units request of each file system, and which calls took long. */
+/* mounts */
 
 #include "client.h"
 #include "format.h"
@@ -175,14 +175,14 @@ static int print_slow(sd_json_variant *operations) {
         return table_print(t, stdout, terminal_style(), arg_legend, 0) < 0 ? log_out_of_memory() : 0;
 }
 
-/* Clients that may not see them, and daemons that do not know them, get none. */
+/* Returns the slow calls; NULL if the client may not read them, or qosd does not support them. */
 static sd_json_variant* slow_read(Client *c, const char *unit, Replies *replies) {
         return client_callbo(c, QOS_METHOD("SlowOperations"), replies,
                              SD_JSON_BUILD_PAIR_STRING("unit", unit)) == 0 ?
                 value_find(replies->items[0], "operations") : NULL;
 }
 
-/* Why there is no table. */
+/* Prints why there is no table. */
 static void print_no_mounts(sd_json_variant *snapshot, const char *unit) {
         uint64_t n;
 

@@ -14,13 +14,13 @@
 /* Limit of items in a list option. */
 #define LIST_MAX 1024U
 
-/* Bounds of the interval: windows do not advance faster. */
+/* Bounds of intervals: windows do not advance more often than every 100 ms. */
 #define REPEAT_MIN (100 * NSEC_PER_MSEC)
 #define REPEAT_MAX (24 * 3600 * NSEC_PER_SEC)
 
 /* ---- values ------------------------------------------------------------------------------------------- */
 
-/* Appends comma or blank separated words to a NULL terminated list. */
+/* Appends words that are separated by commas or blanks to a NULL-terminated list. */
 static int list_extend(char ***list, const char *words) {
         size_t n = 0;
 
@@ -47,7 +47,7 @@ static int list_extend(char ***list, const char *words) {
         return n > 0 ? 0 : -EINVAL;
 }
 
-/* expected: of the values, for the error message */
+/* expected: expected values, for the error message */
 static int parse_list(const char *value, char ***list, const char *what, const char *expected) {
         int r;
 
@@ -242,7 +242,7 @@ static int parse_json_short(const char *value) {
 
 /* ---- options ------------------------------------------------------------------------------------------ */
 
-/* Of all verbs, and of some. */
+/* In the order of the help. */
 const Option option_table[] = {
         { "-h --help", -1,
           "Show this help",
@@ -384,7 +384,7 @@ const Option option_table[] = {
 
 const size_t option_number = ELEMENTSOF(option_table);
 
-/* The last one that was given of those that only some verbs accept, for error messages. */
+/* By option: entry that was given last, for error messages of options_check(). */
 static const Option *given[_OPTION_MAX];
 
 const char* option_long(const Option *o, size_t *ret_length) {
@@ -409,13 +409,14 @@ static int option_take(const Option *o, const char *value) {
         return o->parse ? o->parse(value) : 0;
 }
 
-/* Values of long options, for getopt_long(): places in the table, beyond all letters. */
+/* Values of long options for getopt_long() are indexes in option_table plus this offset, beyond all
+ * letters. */
 #define OPTION_VALUE 0x100
 
-/* Of names without "--". */
+/* Buffer size for a long name without "--". */
 #define OPTION_NAME_MAX 32U
 
-/* letters: of two characters for each option, and one more */
+/* letters: buffer of two characters for each option, and one for the terminating NUL */
 static void options_describe(struct option *ret_long, char *letters, char names[][OPTION_NAME_MAX]) {
         for (size_t i = 0; i < ELEMENTSOF(option_table); i++) {
                 const Option *o = option_table + i;

@@ -11,7 +11,7 @@
 #include "screen.h"
 #include "terminal.h"
 
-/* Far above the status of a unit with 128 endpoints and peers. */
+/* Limit of the output, far above the status of a unit with 128 endpoints and peers. */
 #define PAGE_SIZE_LIMIT (1024U * 1024U)
 
 struct Page {
@@ -20,13 +20,13 @@ struct Page {
         void *userdata;
 
         pid_t pid;
-        int output;             /* of the process that runs */
+        int output;             /* pipe from the running process */
         sd_event_source *source;
-        char *buffer;           /* its output so far */
+        char *buffer;           /* output of the running process so far */
         size_t size;
 
-        char *text;             /* output of the last process that has ended */
-        size_t first;           /* number of the first line shown */
+        char *text;             /* complete output of the last process */
+        size_t first;           /* index of the first line that is shown */
 };
 
 Page* page_new(sd_event *event, PageHandler handler, void *userdata) {
@@ -99,12 +99,12 @@ _Noreturn static void page_exec(const char *unit, unsigned columns) {
         size_t n = 3;
         sigset_t none;
 
-        /* Ends with qosctl, which blocks the signals that it handles in its event loop */
+        /* Is killed when qosctl ends. Signals are blocked for the event loop of qosctl */
         (void) prctl(PR_SET_PDEATHSIG, SIGTERM);
         (void) sigemptyset(&none);
         (void) sigprocmask(SIG_SETMASK, &none, NULL);
 
-        /* As on the terminal, which its output is shown on */
+        /* The output is shown on the terminal */
         (void) snprintf(number, sizeof(number), "%u", columns);
         (void) setenv("COLUMNS", number, 1);
         (void) setenv("SYSTEMD_COLORS", terminal_style()->colors ? "1" : "0", 1);
@@ -115,7 +115,7 @@ _Noreturn static void page_exec(const char *unit, unsigned columns) {
         }
         if (arg_window_text && asprintf(&window, "--window=%s", arg_window_text) >= 0)
                 arguments[n++] = window;
-        /* The name of the root slice begins as an option does */
+        /* The name of the root slice, "-.slice", looks like an option */
         arguments[n++] = "--";
         arguments[n++] = unit;
         (void) execv("/proc/self/exe", (char**) arguments);

@@ -15,8 +15,8 @@ static const char *const pagers[] = { "pager", "less", "more", "cat" };
 
 static pid_t pager_pid;
 
-/* Whether to use the secure mode, as systemd does: a pager run with elevated privileges must not allow
- * starting a shell. */
+/* Whether to use the secure mode, by the rules of systemd: a pager with elevated privileges must not start a
+ * shell. */
 static bool pager_is_secure(void) {
         uid_t owner;
         int r;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* BPF programs of qosd, and metrics. */
+/* probes, list-metrics */
 
 #include "client.h"
 #include "format.h"

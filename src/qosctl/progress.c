@@ -12,7 +12,7 @@
 #include "terminal.h"
 #include "value.h"
 
-/* Between two drawings: the rate is that of whole seconds. */
+/* Interval of updates. The rate is one of whole seconds. */
 #define DRAW_NSEC NSEC_PER_SEC
 
 /* Erases the line of the cursor. */
@@ -21,15 +21,15 @@
 static struct {
         bool under_way, visible, interruptible;
         char *what;
-        uint64_t begin, drawn;          /* CLOCK_MONOTONIC ns; drawn: 0: not yet */
-        uint64_t duration;              /* ns; 0: not known */
+        uint64_t begin, drawn;          /* CLOCK_MONOTONIC ns; drawn is 0 before the first update */
+        uint64_t duration;              /* ns; 0: unknown */
         double rate;
-        struct sigaction before;        /* of SIGINT */
+        struct sigaction before;        /* previous action of SIGINT */
 } progress;
 
 static volatile sig_atomic_t interrupted, to_erase;
 
-/* The second one ends the program, as the first one does where there is nothing to show yet. */
+/* The second SIGINT ends the program, as the first one does if progress is not interruptible. */
 static void on_interrupt(int sig) {
         if (progress.interruptible && !interrupted) {
                 interrupted = 1;
@@ -104,7 +104,7 @@ void progress_draw(void) {
         if (progress.duration > 0) {
                 uint64_t left = progress.duration - MIN(passed, progress.duration);
 
-                /* Rounded up */
+                /* In whole seconds, rounded up */
                 left = (left + NSEC_PER_SEC - 1) / NSEC_PER_SEC * NSEC_PER_SEC;
                 if (left > 0)
                         (void) snprintf(figures, sizeof(figures), ": %s left", format_span(buf, left));
@@ -114,7 +114,8 @@ void progress_draw(void) {
                 (void) snprintf(figures, sizeof(figures), ": %s",
                                 format_span(buf, passed / NSEC_PER_SEC * NSEC_PER_SEC));
 
-        /* A full line would wrap, and could not be erased. The figures are worth more than the words */
+        /* Leave the last column empty, as a full line would wrap and could not be erased. If necessary, the
+         * description is shortened rather than the figures */
         width = columns() - 1;
         clean = text_clean(strempty(progress.what), style->utf8);
         if (!isnan(progress.rate)) {
@@ -147,7 +148,7 @@ void progress_end(void) {
         progress.under_way = false;
 }
 
-/* The rate of as many full seconds as have passed. What cannot be read is not shown. */
+/* Returns the rate over the whole seconds that have passed, at most 10. NaN: unknown. */
 static double rate_get(Client *c, const char *unit, uint64_t passed) {
         _cleanup_replies_ Replies reply = REPLIES_INIT;
         uint64_t seconds = MIN(passed / NSEC_PER_SEC, UINT64_C(10));
@@ -179,7 +180,8 @@ uint64_t progress_sleep(Client *c, const char *unit) {
                 struct timespec ts = { .tv_sec = (time_t) (left / NSEC_PER_SEC),
                                        .tv_nsec = (long) (left % NSEC_PER_SEC) };
 
-                /* Ctrl+C between the check and the sleep interrupts the sleep */
+                /* SIGINT is unblocked atomically by ppoll(), so that none is missed between the check and
+                 * the sleep */
                 (void) sigprocmask(SIG_BLOCK, &interrupt, &before);
                 if (!interrupted)
                         (void) ppoll(NULL, 0, &ts, &before);

@@ -17,7 +17,8 @@
 
 #define OPTION_MASK(option) (1U << OPTION_##option)
 
-/* Flags besides options: a pattern must not match other units than intended. */
+/* Flags in addition to options. Verbs that take one unit or that change files refuse patterns, which may
+ * match unintended units. */
 #define ONE_UNIT (1U << _OPTION_MAX)
 #define NAMED_UNITS (2U << _OPTION_MAX)
 
@@ -139,7 +140,7 @@ static const Verb verbs[] = {
                 verb_help },
 };
 
-/* Each line of the text in a line of its own, the first one behind the usage. */
+/* Prints the usage, and beside it the lines of the text. */
 static void print_help(const char *usage, const char *text) {
         for (const char *end; *text; text = end + (*end == '\n')) {
                 end = strchrnul(text, '\n');
@@ -192,7 +193,7 @@ static int help(void) {
         return 0;
 }
 
-/* One verb, with the options that not all verbs accept. */
+/* Prints the help of a verb, with the options that only some verbs accept. */
 static void help_verb(const Verb *v) {
         const Style *s = terminal_style();
         bool some = false;
@@ -211,8 +212,7 @@ static void help_verb(const Verb *v) {
                     "details.");
 }
 
-/* The command that was probably meant: one that begins in this way, or is no more than a typo away; or
- * NULL. */
+/* Returns the command with this prefix, or the most similar one, or NULL. */
 static const char* suggest_verb(const char *name) {
         size_t best = text_distance_of_typo(name) + 1;
         const char *found = NULL;
@@ -231,7 +231,7 @@ static const char* suggest_verb(const char *name) {
         return found;
 }
 
-/* Logs what is unknown. */
+/* Returns NULL and logs an error for an unknown command. */
 static const Verb* find_verb(const char *name) {
         const char *suggested;
 
@@ -258,7 +258,7 @@ static int verb_help(int argc, char **argv) {
         return STATUS_OK;
 }
 
-/* Why --user cannot be with what else there is; NULL: it can. */
+/* Returns the option or verb that --user cannot be combined with; NULL: none. */
 static const char* user_excludes(const Verb *verb) {
         if (arg_hosts)
                 return "--host=";
@@ -275,7 +275,7 @@ static int run(int argc, char **argv) {
         const char *excluded;
         int n;
 
-        /* Before all options: those that follow are of the line to be completed */
+        /* Only as first argument, as the others are of the command line to complete */
         if (argc > 1 && streq(argv[1], "--complete"))
                 return complete(verbs, ELEMENTSOF(verbs), argc - 2, argv + 2);
 
@@ -350,7 +350,7 @@ static int run(int argc, char **argv) {
 int main(int argc, char **argv) {
         int r;
 
-        /* Not LC_NUMERIC: numbers are also read by programs */
+        /* Not LC_NUMERIC, as programs parse numbers in the output */
         (void) setlocale(LC_CTYPE, "");
         (void) setlocale(LC_TIME, "");
 

@@ -2,7 +2,7 @@
 
 #include "replies.h"
 
-/* Far more than there are units or metrics: protects against a malicious server. */
+/* Limit of replies to a call, far above the number of units or metrics, against malicious servers. */
 #define REPLIES_MAX 65536U
 
 void replies_done(Replies *r) {

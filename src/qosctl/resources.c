@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Block I/O and memory of a unit, and what its threads wait for. */
+/* resources */
 
 #include <stdarg.h>
 
@@ -25,7 +25,7 @@ static void add_number(Table *t, sd_json_variant *v, const char *name,
                 table_add_absent(t);
 }
 
-/* Mean time per request. */
+/* Adds the mean time per request. */
 static void add_mean(Table *t, sd_json_variant *v, const char *time) {
         static const char *const counts[] = { "reads", "writes", "flushes", "discards" };
         uint64_t nsec, n, all = 0;
@@ -148,7 +148,7 @@ static void print_pressure(sd_json_variant *contention) {
         print_wrapped("Pressure: ", line, "", "");
 }
 
-/* The same wait target in an earlier snapshot. */
+/* Finds the wait target in an earlier reply. NULL: none. */
 static sd_json_variant* find_before(sd_json_variant *before, sd_json_variant *resource) {
         static const char *const fields[] = { "state", "kind", "name", "address" };
         sd_json_variant *resources = value_find(before, "resources");
@@ -178,7 +178,7 @@ static int wait_compare(const void *a, const void *b) {
         return x->time != y->time ? (x->time > y->time ? -1 : 1) : 0;
 }
 
-/* "worker 1234, nginx 99 (nginx.service)": threads of the unit itself, and of others */
+/* Adds the wakers, with their units if these are others: "worker 1234, nginx 99 (nginx.service)". */
 static int add_wakers(Table *t, sd_json_variant *resource, const char *unit) {
         sd_json_variant *wakers = value_find(resource, "wakers");
         _cleanup_free_ char *text = NULL;
@@ -205,7 +205,7 @@ static int add_wakers(Table *t, sd_json_variant *resource, const char *unit) {
         return 0;
 }
 
-/* Number of wait targets shown. */
+/* Limit of wait targets that are shown. */
 #define WAITS_SHOWN 20U
 
 static int print_waits(sd_json_variant *before, sd_json_variant *after, const char *unit) {
@@ -253,7 +253,7 @@ static int print_waits(sd_json_variant *before, sd_json_variant *after, const ch
                 if (row->waits > 0)
                         table_add(t, COLOR_NONE, "%s", format_duration(buf, row->time / row->waits));
                 else
-                        table_add_absent(t); /* still waiting */
+                        table_add_absent(t); /* the first wait has not ended yet */
                 r = add_wakers(t, row->resource, unit);
                 if (r < 0)
                         return r;
@@ -265,14 +265,15 @@ static int print_waits(sd_json_variant *before, sd_json_variant *after, const ch
         return table_print(t, stdout, style, arg_legend, 0) < 0 ? log_out_of_memory() : 0;
 }
 
-/* All probes that the verb uses. */
+/* Probes that all parts of the output need. */
 #define PROBES_SHOWN "requests,cpu,block,memory"
 
 typedef struct UnitReading {
-        int status;             /* exit status of reading the unit, after a message */
+        int status;             /* exit status of reading_fill() */
         Replies snapshot;
-        Replies before, waits;  /* before: at the beginning of --for=; waits: may be an error */
-        uint64_t interval;      /* between these, ns */
+        Replies before, waits;  /* replies to Resources() at the beginning of --for= and at the end; waits
+                                 * may be an error */
+        uint64_t interval;      /* time between before and waits, ns */
 } UnitReading;
 
 static void readings_free(UnitReading *readings, size_t n) {
@@ -290,7 +291,7 @@ static int waits_call(Client *c, const char *unit, Replies *ret) {
                              SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
 }
 
-/* Missing waits are an error only if --for= was given. */
+/* Called for errors of waits, which are optional without --for=. */
 static int waits_fail(int r, const Replies *replies, const char *unit) {
         if (r <= 0 || !streq(replies->error, QOS_METHOD("NotMeasured")))
                 return unit_read_fail(r, replies, unit);
@@ -325,8 +326,8 @@ static int reading_fill(UnitReading *reading, Client *c, const char *unit) {
         return STATUS_OK;
 }
 
-/* JSON of the tables: contention, mounts, and waits as returned by qosd. With --for=, number and duration of
- * waits are those of the interval, as in the table; wakers are since attach. */
+/* Prints contention, mounts, and waits as returned by qosd. With --for=, number and duration of waits are
+ * those of the interval; wakers are those since the attach. */
 static int resources_print_json(sd_json_variant *contention, sd_json_variant *mounts,
                                 sd_json_variant *before, sd_json_variant *after) {
         _cleanup_json_ sd_json_variant *v = sd_json_variant_ref(contention), *rows = NULL;

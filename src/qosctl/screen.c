@@ -50,7 +50,7 @@ int screen_enter(void) {
         if (entered)
                 return 0;
 
-        /* Without a terminal as standard input there are no keys */
+        /* If standard input is not a terminal, keys are not read */
         if (tcgetattr(STDIN_FILENO, &saved) >= 0) {
                 t = saved;
                 t.c_lflag &= ~(tcflag_t) (ICANON | ECHO);
@@ -90,7 +90,7 @@ int screen_draw(const char *text) {
                 text += n;
                 text += *text == '\n';
         }
-        /* A newline on the last line would scroll */
+        /* A newline in the last line would scroll */
         if (i < lines)
                 (void) fputs("\r\n\x1b[J", stdout);
 

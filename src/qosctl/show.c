@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Metrics of a unit line by line. */
+/* show */
 
 #include "metric.h"
 #include "qosctl.h"
@@ -30,7 +30,7 @@ static int print_value(const char *path, sd_json_variant *value, void *userdata)
 
 /* Whether a metric, or a group of metrics, with that name exists. */
 static int metric_exists(Client *c, const char *name, Replies *catalogue) {
-        /* Optional fields that are not metrics */
+        /* Optional fields of a snapshot that are not metrics */
         static const char *const others[] = { "controlGroup",
                                               "invocationId",
                                               "window",
@@ -73,7 +73,7 @@ static bool is_selected(const char *metric) {
         return strchr(metric, '[');
 }
 
-/* Array of these metrics; NULL if there are none. */
+/* Returns the metrics with a selector as array, or NULL if there are none. */
 static int find_selected(sd_json_variant **ret) {
         _cleanup_json_ sd_json_variant *array = NULL;
         int r = 0;
@@ -88,7 +88,7 @@ static int find_selected(sd_json_variant **ret) {
         return 0;
 }
 
-/* several: print the name of the unit, too */
+/* several: whether to print the name of the unit */
 static int show_unit(Client *c, const char *unit, Replies *catalogue, bool first, bool several) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
         _cleanup_json_ sd_json_variant *selected = NULL;
@@ -137,7 +137,7 @@ static int show_unit(Client *c, const char *unit, Replies *catalogue, bool first
                         continue;
                 }
 
-                /* Values not measured are empty, as with systemctl */
+                /* Values that were not measured are empty, as with systemctl */
                 r = is_selected(*m) ? 1 : metric_exists(c, *m, catalogue);
                 if (r < 0)
                         return r;

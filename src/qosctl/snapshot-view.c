@@ -87,7 +87,7 @@ bool reading_quantile(const Reading *r, const char *distribution, const char *qu
 }
 
 /* Whether this many samples are sufficient by default. If MinimumSamples= is higher, some windows are read
- * in vain: reading the setting would cost each user a call. */
+ * in vain, but the setting need not be queried. */
 static bool samples_suffice(uint64_t n, const char *quantile) {
         for (const Quantile *q = quantile_table; q < quantile_table + QUANTILES; q++)
                 if (streq(q->name, quantile))
@@ -115,7 +115,7 @@ bool reading_wants(const Reading *r, const char *distribution, const char *quant
 
                 if (wider_windows[i] > 0 && wider_windows[i] <= window)
                         continue;
-                /* Windows advance in steps of at most a sixth: there is nothing new before */
+                /* Windows advance in steps of a twelfth or more, so that there is nothing new before */
                 if (r->wider[i].at == 0 || now > r->wider[i].at + age) {
                         *ret_wider = i;
                         return true;
@@ -136,7 +136,7 @@ void reading_set_wider(Reading *r, size_t wider, sd_json_variant *snapshot, uint
 int reading_complete(Reading *r, Client *c, const char *distribution, const char *quantile) {
         size_t i;
 
-        /* Any constant but 0: nothing gets outdated when the snapshot is shown once */
+        /* Any time other than 0, as the readings are used once and do not get outdated */
         while (reading_wants(r, distribution, quantile, 1, &i)) {
                 _cleanup_replies_ Replies replies = REPLIES_INIT;
                 int k;
@@ -146,15 +146,14 @@ int reading_complete(Reading *r, Client *c, const char *distribution, const char
                                   SD_JSON_BUILD_PAIR_UNSIGNED("window", wider_windows[i]));
                 if (k < 0)
                         return client_fail(k, &replies, "read '%s'", r->unit);
-                /* Detached meanwhile: show what is known */
+                /* Detached meanwhile: there is no value over this window */
                 reading_set_wider(r, i, k == 0 ? replies.items[0] : NULL, 1);
         }
 
         return 0;
 }
 
-/* ---- table of units
- * -------------------------------------------------------------------------------------------- */
+/* ---- table of units ----------------------------------------------------------------------------------- */
 
 bool reading_worst_wait(const Reading *r, const char **ret_state, double *ret_share, bool *ret_of_service) {
         double attributed, shares[QOS_STATES];
@@ -176,7 +175,7 @@ bool reading_worst_wait(const Reading *r, const char **ret_state, double *ret_sh
         return true;
 }
 
-/* In the order of interest; ranks determine what is omitted on narrow terminals. */
+/* In the order of importance. Ranks determine which columns are omitted on narrow terminals. */
 const Column unit_columns[] = {
         { "UNIT",     .minimum = 22          },
         { "ACTIVE",                .rank = 3 },
@@ -218,7 +217,7 @@ static void add_quantile(const Reading *r, Table *t, const char *quantile) {
                           format_window(over, window));
 }
 
-/* of: number of samples, in case it may be 0 */
+/* of: metric with the number of samples; NULL: there always is a value */
 static void add_duration(const Reading *r, Table *t, const char *metric, const char *of) {
         char buf[FORMAT_MAX];
         uint64_t value, n;
@@ -260,7 +259,7 @@ static bool is_violated(const Reading *r) {
         return false;
 }
 
-/* Most of the requests of the window failed, and not only a few: an active unit that does not serve. */
+/* Minimum share and number of failed requests in the window for an active unit to be shown as failing. */
 #define FAILING_SHARE_MIN 0.5
 #define FAILING_COUNT_MIN 5U
 
@@ -268,7 +267,7 @@ static bool reading_is_failing(const Reading *r) {
         uint64_t errors, count;
         double rate;
 
-        /* Requests that end without a response are errors, and not in the count */
+        /* Requests that end without a response count as errors, but not as requests */
         return streq_ptr(value_string(r->snapshot, "activeState"), "active") &&
                reading_errors(r, &errors, &rate) && errors >= FAILING_COUNT_MIN &&
                reading_unsigned(r, "requests.server.count", &count) &&

@@ -3,7 +3,7 @@
 #include "sparse-histogram.h"
 #include "value.h"
 
-/* The finest schema of Prometheus. */
+/* Finest schema of Prometheus. */
 #define SCHEMA_MAX 8U
 
 void sparse_histogram_done(SparseHistogram *h) {
@@ -70,7 +70,7 @@ int sparse_histogram_parse(sd_json_variant *v, SparseHistogram *ret) {
         return 0;
 }
 
-/* Bucket i of the next coarser schema has buckets 2i-1 and 2i. */
+/* Bucket i of the next coarser schema consists of buckets 2i-1 and 2i. */
 static void make_coarser(SparseHistogram *h) {
         size_t n = 0;
 

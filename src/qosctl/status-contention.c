@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Thread states. */
+/* The paragraph of the status page on thread states. */
 
 #include "format.h"
 #include "qosctl.h"
@@ -9,11 +9,11 @@
 #include "value.h"
 
 #define CONTENTION "contention."
-/* Width that leaves space for the figures on 80 columns; the second one with the column of requests. */
+/* Width of bars for a line of 80 columns, without and with columns on requests. */
 #define STATE_BAR_WIDTH 24U
 #define STATE_BAR_WIDTH_SERVING 8U
 
-/* Of states in which threads are delayed; COLOR_NONE: the others. */
+/* Colors of states in which threads are delayed. */
 static const Color state_colors[QOS_STATES] = {
         [QOS_STATE_RUN_QUEUE] = COLOR_YELLOW,
         [QOS_STATE_THROTTLED] = COLOR_RED,
@@ -34,7 +34,7 @@ static bool print_rate(const Reading *r, const char *metric, double seconds, con
         return true;
 }
 
-/* Share of a state that may be absent. */
+/* Adds the share of a state, which may be absent. */
 static void add_state_share(const Reading *r, Table *t, const char *metric, const char *state) {
         char full[64], buf[FORMAT_MAX];
         double share;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The status page of a unit on several hosts: a row for each host, and the figures of all together. */
+/* status on several hosts: a row for each host, and figures of all hosts together. */
 
 #include <inttypes.h>
 #include <math.h>
@@ -17,14 +17,15 @@
 
 #define SERVER "requests.server"
 #define KEY_WIDTH 16
-/* As on the page of one host. */
+/* The same as for one host. */
 #define HISTOGRAM_ROWS 12U
 
 /* A unit on one of the hosts. */
 typedef struct Part {
         const Host *host;
         Reading reading;
-        sd_json_variant *histograms; /* replies to Histogram() by the name of the distribution, in a reply */
+        sd_json_variant *histograms; /* replies to Histogram() by name of the distribution, owned by the
+                                      * host */
 } Part;
 
 /* ---- one host ---------------------------------------------------------------------------------------- */
@@ -128,7 +129,7 @@ static uint64_t maximum(const Part *parts, size_t n, const char *metric) {
         return max;
 }
 
-/* Events per second: each host's over the time that it was observed for. */
+/* Returns the sum of events per second, each over the time for which the host was observed. */
 static double sum_rates(const Part *parts, size_t n, const char *metric) {
         uint64_t value, covered;
         double sum = 0;
@@ -149,7 +150,7 @@ static double sum_rate(const Part *parts, size_t n) {
         return sum;
 }
 
-/* Adds the buckets of a distribution on all hosts that measure it. Returns how many these are. */
+/* Adds the buckets of a distribution on all hosts that measure it. Returns their number. */
 static int add_buckets(const Part *parts, size_t n, const char *name, HistogramSum *sum) {
         int some = 0, r;
 
@@ -188,7 +189,7 @@ static int set_distribution(const HistogramSum *sum, uint64_t max, uint64_t mini
         return r < 0 ? log_out_of_memory() : 0;
 }
 
-/* The figures of all hosts in the form of a snapshot. */
+/* Builds a snapshot with the figures of all hosts. */
 static int build_snapshot(const Part *parts, size_t n, uint64_t minimum_samples, sd_json_variant **ret) {
         _cleanup_json_ sd_json_variant *server = NULL;
         uint64_t window;
@@ -265,7 +266,7 @@ static int print_hosts(Part *parts, size_t n) {
         if (!table)
                 return log_out_of_memory();
         for (Part *p = parts; p < parts + n; p++) {
-                /* In the column of the unit */
+                /* Shown in the first column */
                 p->reading.unit = p->host->name;
                 reading_add_row(&p->reading, table);
         }
@@ -276,7 +277,7 @@ static void print_key(const char *key) {
         (void) printf("%*s: ", KEY_WIDTH, key);
 }
 
-/* In the windows of the hosts, and since they were attached. */
+/* Prints figures over the windows of the hosts, and since the attach. */
 static void print_requests(const Part *parts, size_t n, sd_json_variant *snapshot) {
         char a[FORMAT_MAX], b[FORMAT_MAX], c[FORMAT_MAX];
         uint64_t total = 0, oldest = 0, value, errors, window = 0;
@@ -379,14 +380,14 @@ static int print_page(Part *parts, size_t n, sd_json_variant *snapshot, uint64_t
         if (sd_json_buildo(&item, SD_JSON_BUILD_PAIR_VARIANT("snapshot", snapshot)) < 0)
                 return log_out_of_memory();
         reading_set(&all, item);
-        /* There are no longer windows to be read */
+        /* Prevents reading of longer windows */
         for (size_t i = 0; i < READING_WIDER_MAX; i++)
                 reading_set_wider(&all, i, NULL, 1);
         r = reading_print_phases(&all, &minimum);
         return r < 0 ? r : print_latency(parts, n);
 }
 
-/* Finds the unit on each host. Returns on how many it is. */
+/* Finds the unit on each host. Returns the number of hosts that have it. */
 static size_t find_parts(const Host *hosts, size_t n, const char *unit, Part *ret, uint64_t *ret_minimum) {
         size_t some = 0;
 

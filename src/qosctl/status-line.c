@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Lines of a key and a text, which are composed before they are printed. */
+/* Lines with a key, which are printed when they are complete, for wrapping. */
 
 #include <stdarg.h>
 
@@ -8,7 +8,7 @@
 #include "qosctl.h"
 #include "status-internal.h"
 
-/* The line that is being composed, without a newline; NULL: none, or no memory. */
+/* The current line, without newline; NULL: empty, or out of memory. */
 static char *line;
 
 _printf_(1, 0) static void line_append(const char *format, va_list ap) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Distributions of the latency and its phases. */
+/* The table of the status page with the distributions of the latency and its phases. */
 
 #include <inttypes.h>
 
@@ -22,12 +22,12 @@ static const struct {
         { "Send",       "answer",    true  },
 };
 
-/* Between median and p90 the histogram below shows more. */
+/* Quantiles between p50 and p90 are omitted, as the histogram shows that range. */
 static bool quantile_has_column(const Quantile *quantile) {
         return quantile->q <= 0.5 || quantile->q >= 0.9;
 }
 
-/* Where the columns do not fit, those between median and p99 are omitted first. */
+/* Ranks of columns: those between p50 and p99 are omitted first on narrow terminals. */
 static unsigned column_get_rank(double q) {
         return q > 0.99 ? 1 : q <= 0.5 || q >= 0.99 ? 0 : q < 0.95 ? 2 : 4;
 }
@@ -38,7 +38,8 @@ typedef struct Quantiles {
         size_t missing;         /* first one without value; SIZE_MAX: none */
 } Quantiles;
 
-/* All values of a column are over one window: the shortest with enough samples for the latency. */
+/* Determines the window of each column: the shortest one with enough samples for the quantile of the
+ * latency. */
 static int quantiles_read(Reading *r, Client *c, Quantiles *ret) {
         uint64_t value, window, requested = 0;
         char buf[FORMAT_MAX];
@@ -52,7 +53,7 @@ static int quantiles_read(Reading *r, Client *c, Quantiles *ret) {
 
                 if (!quantile_has_column(quantile))
                         continue;
-                /* Without header, longer windows could not be marked as such */
+                /* Without a header, the column could not be marked as one of a longer window */
                 k = arg_legend ? reading_complete(r, c, SERVER "latency", quantile->name) : 0;
                 if (k < 0)
                         return k;
@@ -86,7 +87,7 @@ static void add_duration(Table *t, sd_json_variant *distribution, const char *ke
                 table_add_absent(t);
 }
 
-/* whole: the mean latency */
+/* whole: mean latency, for the share of phases */
 static void add_distribution(Table *t, const Reading *r, const Quantiles *quantiles, size_t d,
                              double whole) {
         sd_json_variant *distribution;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Endpoints and peers, and what is on unparsed connections. */
+/* Paragraphs of the status page on endpoints, peers and unparsed connections. */
 
 #include "format.h"
 #include "qosctl.h"
@@ -40,7 +40,7 @@ static void add_row_count(Table *t, sd_json_variant *row, const char *key, Color
                 table_add_absent(t);
 }
 
-/* Errors, P50, P99, in flight. */
+/* Adds errors, P50, P99 and requests in flight. */
 static void add_row_figures(Table *t, sd_json_variant *row, uint64_t covered, Color color) {
         static const char *const keys[] = { "latency.p50", "latency.p99" };
         uint64_t n = sum_errors(row);
@@ -82,7 +82,7 @@ void print_unparsed(const Reading *r, const char *path, const char *quality) {
         double share = 0;
         uint64_t n;
 
-        /* Peers on Unix sockets have no bytes */
+        /* Bytes to peers on Unix sockets are not counted */
         (void) value_real(unparsed, "share", &share);
         if (value_unsigned(unparsed, "connections", &n) && (n > 0 || share > 0))
                 print_line("Unparsed",
@@ -106,7 +106,7 @@ int reading_print_endpoints(const Reading *r) {
         uint64_t covered = 0;
         size_t n = rows ? sd_json_variant_elements(rows) : 0;
 
-        /* A single endpoint equals the unit */
+        /* A single endpoint has the same figures as the unit */
         if (n == 0 || (n == 1 && !value_boolean(sd_json_variant_by_index(rows, 0), "excluded")))
                 return 0;
 

@@ -11,10 +11,10 @@
 #include "unit-names.h"
 #include "value.h"
 
-/* Enough to show a bimodal distribution, without filling the screen. */
+/* Maximum number of rows of the histogram, enough to show a bimodal distribution. */
 #define HISTOGRAM_ROWS 12U
 
-/* Prints untrusted text in a color. */
+/* Adds untrusted text in a color. */
 static void print_text(Color color, const char *s) {
         const Style *style = terminal_style();
         _cleanup_free_ char *clean = text_clean(s, style->utf8);
@@ -23,7 +23,7 @@ static void print_text(Color color, const char *s) {
                  color == COLOR_NONE ? "" : color_off(style));
 }
 
-/* Prints a list item such as "3 reset"; returns whether there was one. */
+/* Adds an item such as "3 reset". zero: also if the value is 0. Returns whether an item was added. */
 static bool print_item(const Reading *r, const char *metric, const char *separator, const char *what,
                        Color color, bool zero) {
         const Style *style = terminal_style();
@@ -38,7 +38,7 @@ static bool print_item(const Reading *r, const char *metric, const char *separat
         return true;
 }
 
-/* Behind the state: the rest of what the service manager reports, as far as it is no matter of course. */
+/* Adds further properties of the service manager, unless they are the usual ones. */
 static void print_lifecycle(sd_json_variant *snapshot, const char *state) {
         const char *sub = value_string(snapshot, "subState"), *result = value_string(snapshot, "result"),
                    *ended = value_string(snapshot, "lastExit"),
@@ -124,7 +124,7 @@ static void print_hold(sd_json_variant *hold) {
         }
 }
 
-/* Number of contained units listed by name. */
+/* Limit of descendants that are listed by name. */
 #define DESCENDANTS_MAX 8U
 
 static void print_thresholds(const Reading *r) {
@@ -239,8 +239,8 @@ static void print_intended(const Reading *r) {
         line_end();
 }
 
-/* Where the probe is attached, requests over TLS that are counted by records are those that it cannot
- * see. */
+/* Prints the requests over TLS that are counted by TLS records although the probe "tls" is attached, as it
+ * cannot observe their library. */
 static void print_sealed(const Reading *r) {
         sd_json_variant *holds = value_find(r->item, "holds");
         char buf[FORMAT_MAX];
@@ -314,7 +314,8 @@ void reading_print_requests(const Reading *r) {
         char a[FORMAT_MAX], b[FORMAT_MAX], over[FORMAT_MAX];
         double rate;
 
-        /* Windows begin at a step or at the attach, so the covered time may differ */
+        /* The time that was covered, which may differ from the window, as windows begin at a step or at the
+         * attach */
         (void) reading_unsigned(r, "covered", &covered);
 
         print_key("Requests");
@@ -327,7 +328,7 @@ void reading_print_requests(const Reading *r) {
         else
                 line_add("not measured");
         line_end();
-        /* Of a window without requests nothing is assumed */
+        /* Not for windows without requests */
         if (streq_ptr(quality, "exchanges") && n > 0)
                 print_line("", "protocol not parsed, one response per request assumed");
         print_sealed(r);
@@ -383,8 +384,7 @@ static int print_histogram(Reading *r, Client *c) {
         char buf[FORMAT_MAX];
         int k;
 
-        /* Over the window of the P90, which has enough samples for the shape; otherwise over the requested
-         * window */
+        /* Over the window of P90, which has enough samples for the shape, or else over the requested one */
         if (!reading_quantile(r, SERVER "latency", "p90", &value, &window) &&
             (!reading_unsigned(r, SERVER "latency.count", &n) || n == 0))
                 return 0;
@@ -397,7 +397,7 @@ static int print_histogram(Reading *r, Client *c) {
                                                        SD_JSON_BUILD_UNSIGNED(window)));
         if (k < 0)
                 return client_fail(k, &replies, "read the latency histogram of '%s'", r->unit);
-        /* Detached meanwhile, or without samples by now */
+        /* Detached meanwhile, or no samples any more */
         if (k > 0 || !value_unsigned(replies.items[0], "count", &n) || n == 0)
                 return 0;
 

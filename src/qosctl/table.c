@@ -5,7 +5,7 @@
 #include "format.h"
 #include "table.h"
 
-/* Far above any table: there are at most 256 units and some hundred metrics. */
+/* Limit of cells, far above any table of 256 units or some hundred metrics. */
 #define CELLS_MAX (1024U * 1024U)
 
 typedef struct Cell {
@@ -19,7 +19,7 @@ struct Table {
         Cell *cells;
         size_t n_cells, n_allocated;
         size_t marked, marked_row;
-        size_t *widths;                 /* natural widths of all rows printed so far */
+        size_t *widths;                 /* required widths of all rows printed so far */
         bool failed;
 };
 
@@ -108,14 +108,15 @@ void table_clear(Table *t) {
         t->n_cells = 0;
 }
 
-/* What is left of a column that may be shortened where nothing more can be omitted. */
+/* Minimum width of columns that may be shortened, if no further column can be omitted. */
 #define WIDTH_LEAST 8U
 
 static size_t least_width(const Column *c) {
         return MAX(text_width(c->header), (size_t) WIDTH_LEAST);
 }
 
-/* Determines widths such that the table fits into limit columns (0: unlimited); 0 for omitted columns. */
+/* Determines the widths of columns, so that the table fits into the limit (0: none). Omitted columns have
+ * width 0. */
 static void table_layout(Table *t, char *const *texts, size_t limit, size_t *widths) {
         for (size_t c = 0; c < t->n_columns; c++)
                 widths[c] = MAX(text_width(t->columns[c].header), t->widths[c]);
@@ -166,14 +167,13 @@ static void print_spaces(FILE *f, size_t n) {
         (void) fprintf(f, "%*s", (int) n, "");
 }
 
-/* Prints a line. rest: continuation of the last column, if it wraps. */
 typedef struct Layout {
-        char **texts;                   /* of all cells, cleaned */
-        size_t *widths;                 /* of all columns; 0: omitted */
+        char **texts;                   /* texts of all cells, escaped */
+        size_t *widths;                 /* widths of all columns; 0: omitted */
         unsigned indent;
 } Layout;
 
-/* row: SIZE_MAX for the header. */
+/* Prints a row, which may take several lines if the last column wraps. row: SIZE_MAX for the header. */
 static void table_print_line(const Table *t, const Layout *layout, FILE *f, const Style *style, size_t row) {
         bool reverse = row != SIZE_MAX && row == t->marked_row;
         const size_t *widths = layout->widths;
@@ -211,7 +211,7 @@ static void table_print_line(const Table *t, const Layout *layout, FILE *f, cons
                 w = text_width(text);
                 w = widths[c] > w ? widths[c] - w : 0;
 
-                /* Underline the header as a whole, but not the space between cells */
+                /* The underline includes spaces in the header, but the color of a cell does not */
                 if (!cell)
                         (void) fputs(color_on(style, color), f);
                 if (before > 0)

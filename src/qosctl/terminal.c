@@ -25,7 +25,7 @@ int parse_boolean(const char *s) {
 bool terminal_is_tty(void) {
         static int cached = -1;
 
-        /* Determined once, as a pager may replace the terminal later */
+        /* Cached, as standard output may be the pipe of a pager later */
         if (cached < 0)
                 cached = isatty(STDOUT_FILENO) > 0;
         return cached;
@@ -68,7 +68,7 @@ unsigned terminal_lines(void) {
 static bool want_colors(void) {
         const char *e;
 
-        /* As in systemd, the variable takes names of palettes besides booleans */
+        /* As in systemd, the value may be the name of a palette */
         e = getenv("SYSTEMD_COLORS");
         if (e) {
                 int r = parse_boolean(e);
@@ -141,15 +141,15 @@ static bool text_fits(const char *text, size_t width) {
         return true;
 }
 
-/* Of lines below a label that has no room for more. */
+/* Indentation of lines below a label that leaves no space beside it. */
 #define INDENT_SHORT 4U
 
-/* Bytes of the sequence at s that switches a color on or off; 0: there is none. */
+/* Returns the length of the color sequence at s; 0: none. */
 static size_t color_length(const char *s) {
         return *s == '\x1b' ? strcspn(s, "m") + 1 : 0;
 }
 
-/* The color that is on behind n bytes of text, if color was on before. */
+/* Returns the color sequence that is in effect after n bytes of text. color: the one before them. */
 static const char* color_behind(const char *color, const char *text, size_t n) {
         for (size_t i = 0; i < n; i++)
                 if (text[i] == '\x1b')
@@ -169,7 +169,7 @@ void print_colored(const char *label, const char *text) {
         for (bool first = true; *text; first = false) {
                 size_t room = width - MIN(width, first ? behind : indent), n = text_wrap(text, room);
 
-                /* Below the label */
+                /* The text begins below the label */
                 if (first && *label && (room == 0 || word_is_cut(text, n))) {
                         (void) printf("%.*s\n", (int) (strlen(label) - (endswith(label, " ") ? 1 : 0)),
                                       label);
@@ -209,7 +209,7 @@ int log_failure(int error, const char *format, ...) {
         }
 
         clean = text_clean(message, terminal_style()->utf8);
-        /* In order with previous output */
+        /* Keep the order of messages and output */
         (void) fflush(stdout);
         if (clean)
                 (void) fprintf(stderr, "%s\n", clean);

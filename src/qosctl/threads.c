@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* States of each thread of a unit over an interval. */
+/* threads */
 
 #include <ctype.h>
 
@@ -13,10 +13,10 @@
 #include "unit-names.h"
 #include "value.h"
 
-/* Long enough for a typical share of states, short enough for interactive use. */
+/* Default of --for=: long enough for typical shares of states, short enough for interactive use. */
 #define FOR_DEFAULT (1 * NSEC_PER_SEC)
 
-/* Columns of states, and in which of them threads have something to do, by which they are sorted. */
+/* Columns of states. busy: a state in which threads have work; rows are sorted by the time in these. */
 static const struct {
         bool busy;
         unsigned rank;
@@ -48,7 +48,7 @@ static int known_compare(const void *a, const void *b) {
         return x->tid < y->tid ? -1 : x->tid > y->tid;
 }
 
-/* Threads of the first snapshot, sorted by number. */
+/* Returns the threads of the first reply, sorted by TID. NULL: out of memory. */
 static KnownThread* known_new(sd_json_variant *threads, size_t *ret_n) {
         size_t all = threads ? sd_json_variant_elements(threads) : 0, n = 0;
         KnownThread *known;
@@ -66,7 +66,8 @@ static KnownThread* known_new(sd_json_variant *threads, size_t *ret_n) {
         return known;
 }
 
-/* The thread in the first snapshot; NULL: new. If its number was reused, counters have decreased. */
+/* Finds the thread in the first reply. NULL: it is new, also if the TID was reused, as counters have
+ * decreased then. */
 static sd_json_variant* find_before(const KnownThread *known, size_t n, sd_json_variant *thread) {
         const KnownThread *found;
         KnownThread key = {};
@@ -145,7 +146,7 @@ static void table_add_row(Table *t, const ThreadRow *row) {
                   format_count(buf, value_since(row->before, row->thread, "migrations")));
 }
 
-/* Longest header of a column, with the NUL. */
+/* Buffer size for the header of a column. */
 #define HEADER_MAX 16U
 
 static int print_threads(sd_json_variant *before, sd_json_variant *after) {

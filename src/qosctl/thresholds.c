@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Thresholds and their states. */
+/* set-threshold, clear-threshold, list-thresholds, is-ok, wait */
 
 #include <inttypes.h>
 #include <math.h>
@@ -18,7 +18,7 @@ Color threshold_color(const char *state) {
         return streq_ptr(state, "violated") ? COLOR_RED : streq_ptr(state, "ok") ? COLOR_GREEN : COLOR_GREY;
 }
 
-/* The unit of the metric is inferred from the rule, as qosd may have metrics unknown to this version. */
+/* The unit is the one of the limit in the rule, as qosd may have metrics that this version does not know. */
 const char* threshold_value_text(sd_json_variant *threshold, const char *key,
                                  char buf[static THRESHOLD_TEXT_MAX]) {
         const char *whole = value_string(threshold, "threshold"),
@@ -55,7 +55,7 @@ static int connect_to_change(Client **ret) {
         return 0;
 }
 
-/* Rules need not be quoted as one word. NULL: out of memory. */
+/* Joins the arguments with blanks, so that rules need not be quoted. NULL: out of memory. */
 static char* join_words(int argc, char **argv) {
         char *text = NULL;
         size_t size;
@@ -236,7 +236,7 @@ int verb_list_thresholds(int argc, char **argv) {
         return status;
 }
 
-/* Worst state of a unit's thresholds; NULL: it has none. */
+/* Returns the worst state of the thresholds. NULL: there is none. */
 static const char* combined_state(const Replies *replies) {
         const char *combined = NULL;
 
@@ -290,7 +290,7 @@ static int print_states(int argc, char **argv, bool *ret_violated) {
                 state = combined_state(&replies);
                 unit = value_string(replies.n > 0 ? replies.items[0] : NULL, "threshold.unit");
                 if (!unit && arg_json != JSON_OFF) {
-                        /* No thresholds: resolve the name of the unit */
+                        /* Without thresholds the reply does not have the canonical name of the unit */
                         r = client_call_morebo(c, QOS_METHOD("List"), &listed,
                                                SD_JSON_BUILD_PAIR_STRING("unit", names.items[i]));
                         if (r != 0) {
@@ -318,7 +318,7 @@ int verb_is_ok(int argc, char **argv) {
         r = print_states(argc, argv, &violated);
         if (violated)
                 return STATUS_FAILED;
-        /* Scripts must be able to distinguish a violation from a failure to connect */
+        /* STATUS_FAILED is for violations only, so that scripts can distinguish them from other failures */
         return r < 0 || r == STATUS_FAILED ? STATUS_NOT_ATTACHED : r;
 }
 

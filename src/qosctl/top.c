@@ -15,28 +15,31 @@
 #include "unit-names.h"
 #include "value.h"
 
-/* A single connection for all calls: it owns the leases, requires one password over ssh, and keeps replies
- * in order, so that a table is consistent. */
+/* top. All calls are made on a single connection, which owns the leases, needs a password over ssh only
+ * once, and keeps replies in order. */
 
 #define LATENCY "requests.server.latency"
-/* Lower bound of delays set by keys. */
+/* Lower bound of delays that are set by keys. */
 #define DELAY_KEYS_MIN (250 * NSEC_PER_MSEC)
 
 typedef struct Top {
         sd_event *event;
         sd_event_source *timer;
-        sd_event_source *go_on;         /* deferred calls: a connection cannot be used in its own callback */
+        sd_event_source *go_on;         /* defers further calls, which cannot be made in a callback of the
+                                         * connection */
         Client *client;
 
-        Names names;                    /* resolved names of units; none: all */
-        bool *leased;                   /* by unit: attached by a lease of this process */
+        Names names;                    /* canonical names of units; none: all */
+        bool *leased;                   /* by index in names: whether the unit is attached by a lease of this
+                                         * process */
 
         Reading *readings;
         size_t n_readings;
         Replies frame;                  /* replies of the current call */
         bool busy;                      /* call in progress */
         bool lost;                      /* connection lost */
-        size_t get_reading, get_wider;  /* subject of the call; SIZE_MAX: the list */
+        size_t get_reading, get_wider;  /* reading and window of the current call; SIZE_MAX: the call is
+                                         * List() */
 
         TopRows rows;
         Page *page;                     /* status of the selected unit; NULL: the table is shown */
@@ -71,8 +74,7 @@ static int top_fail(Top *t, int r, const Replies *replies) {
         return sd_event_exit(t->event, 0);
 }
 
-/* ---- table
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- table -------------------------------------------------------------------------------------------- */
 
 static const struct {
         char key;
@@ -86,7 +88,7 @@ static const struct {
         { 'i', UNIT_COLUMN_IN_FLIGHT, "in flight"  },
 };
 
-/* Sort key of a row; absent values come last. */
+/* Returns the sort key of a row. Absent values come last. */
 static double sort_value(const Reading *r, size_t column) {
         uint64_t n, window;
         double v = -1;
@@ -114,7 +116,7 @@ static int compare_readings(const void *a, const void *b, void *userdata) {
                 w = sort_value(y, t->sort);
                 c = v < w ? 1 : v > w ? -1 : 0;
         }
-        /* Stable order for equal values, of instances by their number */
+        /* By name for equal values, with numeric order of instances */
         c = c ?: strverscmp(x->unit, y->unit);
         return t->reverse ? -c : c;
 }
@@ -126,7 +128,7 @@ static const char* order_name(const Top *t) {
         return "";
 }
 
-/* Lines of the following. */
+/* Number of lines of print_help(). */
 #define HELP_LINES 7U
 
 static void print_help(FILE *f) {
@@ -179,14 +181,15 @@ static void print_title(const Top *t, size_t n, FILE *f) {
                 (void) fputc('\n', f);
 }
 
-/* Number of rows that fit: besides a title, an empty line, the header and a footer. */
+/* Returns the number of rows that fit beside title, empty line, header and footer. */
 static size_t top_get_height(const Top *t) {
         size_t others = 4U + (t->help ? HELP_LINES : 0), lines = terminal_lines();
 
         return t->batch ? SIZE_MAX : lines - MIN(lines, others);
 }
 
-/* Names of the units that match the filter, in the order of the readings. NULL: out of memory. */
+/* Returns the names of units that match the filter, in the order of the readings. The caller frees the
+ * array. NULL: out of memory. */
 static const char** top_get_units(const Top *t, size_t *ret_n) {
         const char **units = new0(const char*, t->n_readings + 1);
         size_t n = 0;
@@ -279,7 +282,7 @@ static int top_show_json(Top *t) {
         return r;
 }
 
-/* A complete table was received. */
+/* To be called when all replies of a table were received. */
 static int top_finish_frame(Top *t) {
         int r;
 
@@ -296,8 +299,7 @@ static int top_finish_frame(Top *t) {
         return t->shown == arg_iterations ? sd_event_exit(t->event, 0) : 0;
 }
 
-/* ---- calls
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- calls -------------------------------------------------------------------------------------------- */
 
 static bool top_watches(const Top *t, const char *unit) {
         for (size_t i = 0; i < t->names.n; i++)
@@ -306,7 +308,7 @@ static bool top_watches(const Top *t, const char *unit) {
         return t->names.n == 0;
 }
 
-/* Replaces the list by that in t->frame, keeping snapshots over longer windows. */
+/* Replaces the readings by those in t->frame, but keeps snapshots over longer windows. */
 static int top_take_list(Top *t) {
         Reading *readings;
         size_t n = 0;
@@ -338,7 +340,7 @@ static int top_take_list(Top *t) {
         return 0;
 }
 
-/* Reads the next longer window needed for a quantile; returns 0 if there is none. */
+/* Begins to read the next longer window that a quantile needs. Returns 0 if there is none. */
 static int top_get_wider(Top *t) {
         uint64_t now = now_usec(CLOCK_MONOTONIC);
         int r;
@@ -384,8 +386,8 @@ static int top_send_request(Top *t) {
         return 0;
 }
 
-/* qosd has stopped, possibly for an upgrade. Interactively, keep trying, as the screen says so; in batch
- * mode, a failure to reconnect is an error. */
+/* The connection was lost, for example as qosd is being upgraded. It is retried with a message on the
+ * screen; in batch mode, a second failure is an error. */
 static int top_lost(Top *t, int error) {
         const Replies none = REPLIES_INIT;
 
@@ -450,8 +452,7 @@ static int on_go_on(sd_event_source *s, void *userdata) {
         return r > 0 ? 0 : top_finish_frame(t);
 }
 
-/* ---- start
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- start -------------------------------------------------------------------------------------------- */
 
 static int top_lease(Top *t, size_t i, Replies *ret) {
         const char *unit;
@@ -563,7 +564,8 @@ static int on_timer(sd_event_source *s, uint64_t usec, void *userdata) {
         if (r < 0)
                 return r;
 
-        /* A connection over ssh takes longer than the table, and may need a password */
+        /* Not over ssh, as each update is a connection of its own, which takes longer and may need a
+         * password */
         if (t->page && !arg_host)
                 (void) page_run(t->page, t->rows.selected, terminal_style()->width);
 
@@ -642,7 +644,7 @@ static int top_handle_page_key(Top *t, int key) {
         }
 }
 
-/* Returns whether the table is to be read at once. */
+/* Returns 1 if the table is to be read at once. */
 static int top_handle_key(Top *t, int key) {
         _cleanup_free_ const char **units = NULL;
         size_t n;
@@ -744,7 +746,7 @@ int verb_top(int argc, char **argv) {
         int r;
 
         t.batch = arg_batch || arg_json != JSON_OFF || !screen_is_possible();
-        /* As systemd-cgtop: a single table if not on a terminal */
+        /* A single table if standard output is not a terminal, as with systemd-cgtop */
         if (!arg_batch && arg_iterations == 0 && !terminal_is_tty())
                 arg_iterations = 1;
 

@@ -85,7 +85,7 @@ int names_expand_attached(Client *c, int argc, char **argv, Names *ret) {
         return status;
 }
 
-/* A pattern without suffix matches services and scopes only, so that "*" does not attach all slices. */
+/* Without a suffix, a pattern matches services and scopes only, so that "*" does not attach all slices. */
 static bool loaded_unit_matches(const char *pattern, const char *unit) {
         const char *suffix = strrchr(unit, '.');
 
@@ -157,8 +157,8 @@ int names_expand_loaded(int argc, char **argv, Names *ret) {
         return status;
 }
 
-/* Reads names of units, or of unit files, which have a path before them, and keeps the one that is most like
- * the name. */
+/* Updates the most similar name with those of a method of the service manager, which returns names of units
+ * or paths of unit files. */
 static void suggest_from(sd_bus *bus, const char *method, const char *type, const char *name, size_t *best,
                          char **found) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL, *reply = NULL;
@@ -187,7 +187,7 @@ static void unit_suggest(const char *name) {
         _cleanup_free_ char *mangled = NULL, *found = NULL;
         size_t best = text_distance_of_typo(name) + 1;
 
-        /* A template is no typo */
+        /* Not for names of templates */
         if (arg_host || unit_name_mangle(name, &mangled) < 0 || strstr(mangled, "@.") ||
             sd_bus_open_system(&bus) < 0)
                 return;

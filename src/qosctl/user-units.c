@@ -8,7 +8,7 @@
 #include "unit-names.h"
 #include "user-units.h"
 
-/* As systemctl does, without a bus, which not every user has. */
+/* Connects to the private socket of the service manager, as not every user has a bus. */
 static int manager_connect(sd_bus **ret) {
         _cleanup_(sd_bus_flush_close_unrefp) sd_bus *bus = NULL;
         _cleanup_free_ char *address = NULL;
@@ -35,7 +35,7 @@ static int manager_connect(sd_bus **ret) {
         return 0;
 }
 
-/* Appends the path of a slice below that of the manager: a.slice/a-b.slice. */
+/* Appends the path of a slice to that of the manager: a.slice/a-b.slice. */
 static int append_slice(char **path, const char *slice) {
         for (const char *dash = slice; *slice != '-' && (dash = strpbrk(dash, "-.")); dash++) {
                 char *longer;
@@ -50,7 +50,8 @@ static int append_slice(char **path, const char *slice) {
         return 0;
 }
 
-/* The control group of a unit: the one that it has, or would have if it ran. */
+/* Returns the control group of a unit; without one, the one that it would have, or, if running is set, an
+ * error. Returns an exit status, or a negative errno that is logged. */
 static int unit_get_control_group(sd_bus *bus, const char *root, const char *name, bool running,
                                   char **ret) {
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;

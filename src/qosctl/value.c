@@ -5,7 +5,7 @@
 #include "format.h"
 #include "value.h"
 
-/* Paths in the snapshot have up to 5 components. */
+/* Limit of nesting; snapshots have up to 5 levels. */
 #define DEPTH_MAX 16U
 
 sd_json_variant* value_find(sd_json_variant *v, const char *path) {

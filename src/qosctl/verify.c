@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Checks of [X-QoS] in unit files, which the service manager ignores, and qosd reports in its journal
- * only. */
+/* verify: checks sections [X-QoS], which the service manager ignores, and of which qosd reports errors in
+ * the journal only. */
 
 #include <fcntl.h>
 
@@ -11,7 +11,7 @@
 #include "unit-names.h"
 #include "xqos-section.h"
 
-/* Returns whether the file has the section. */
+/* Reads the section of a file. Returns whether the file has one. */
 static int section_add_file(XqosSection *s, const char *path) {
         _cleanup_free_ char *text = NULL;
         size_t size;
@@ -44,7 +44,7 @@ static int verify_file(const char *path) {
         return r;
 }
 
-/* Reads the files as the service manager has them, in its order. */
+/* Reads the files of a unit in the order of the service manager. */
 static int verify_unit(sd_bus *bus, const char *name) {
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         _cleanup_free_ char *path = NULL, *unit = NULL, *fragment = NULL;
@@ -73,7 +73,7 @@ static int verify_unit(sd_bus *bus, const char *name) {
                                    "load them.",
                                    unit);
 
-        /* A generated unit may have drop-ins alone */
+        /* Units without a fragment may have drop-ins */
         r = isempty(fragment) ? 0 : section_add_file(&s, fragment);
         found = r > 0;
         for (char **file = drop_ins; file && *file && r >= 0; file++) {

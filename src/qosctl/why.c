@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What a unit waits for, from unit to unit, down to what holds up the last one. */
+/* why */
 
 #include <math.h>
 
@@ -13,23 +13,23 @@
 #include "unit-names.h"
 #include "value.h"
 
-/* Of each unit. Shorter than that of a diagnosis, as there are several. */
+/* Default interval for each unit. Shorter than the one of a diagnosis, as several units are observed. */
 #define WHY_NSEC (5 * NSEC_PER_SEC)
 
 typedef struct Walk {
         Client *client;
         uint64_t interval;
         bool interrupted;
-        int error;                      /* the connection was lost; 0: not */
+        int error;                      /* negative errno if the connection was lost */
 } Walk;
 
-/* Finds the unit of a peer, where qosd does not know it. */
+/* Finds the unit of a peer if qosd does not know it. */
 static ChainEnd step_find_unit(ChainStep *s) {
         int r;
 
         if (s->unit)
                 return CHAIN_END_NONE;
-        /* The sockets of another host are not seen from here */
+        /* Sockets of other hosts are unknown */
         if (arg_host)
                 return CHAIN_END_NO_UNIT;
         r = listener_find_unit(s->address, &s->unit);
@@ -61,13 +61,14 @@ static int steps_observe(Walk *w, ChainStep *s) {
         return 0;
 }
 
-/* Of the first unit errors are the caller's to print. */
+/* Sets the diagnosis of a step and observes its peers, or sets the error. r, reply: result of
+ * unit_diagnose(). */
 static int step_take(Walk *w, ChainStep *s, int r, Replies *reply) {
         if (r == 0) {
                 const char *unit = value_string(reply->items[0], "unit");
 
                 s->diagnosis = sd_json_variant_ref(reply->items[0]);
-                /* It may have been an alias */
+                /* May have been an alias */
                 if (unit && !streq(unit, s->unit)) {
                         free(s->unit);
                         s->unit = strdup(unit);
@@ -170,7 +171,8 @@ static char* step_format(const ChainStep *s) {
         return text;
 }
 
-/* A text behind the branches of the tree. first, rest: those of its first line and of the others. */
+/* Prints wrapped text beside the branches of the tree. first, rest: branches of the first line, and of the
+ * others. */
 static void print_branch(const char *first, const char *rest, const char *words, Color color) {
         const Style *style = terminal_style();
         size_t indent = text_width(first), width = style->width > indent ? style->width - indent : SIZE_MAX;
@@ -186,7 +188,7 @@ static void print_branch(const char *first, const char *rest, const char *words,
         }
 }
 
-/* What holds up the unit itself, in a line each. */
+/* Returns the number of findings that are printed: those of the unit itself. */
 static size_t findings_count(const ChainStep *s) {
         sd_json_variant *findings = value_find(s->diagnosis, "findings");
         size_t n = 0;
@@ -197,7 +199,7 @@ static size_t findings_count(const ChainStep *s) {
         return n;
 }
 
-/* above: the branches of the lines below the step. */
+/* Prints findings and peers of a step. above: branches of these lines. */
 static int print_step(const ChainStep *s, const char *above) {
         const Style *style = terminal_style();
         const char *tee = style->utf8 ? "├─ " : "|- ", *last = style->utf8 ? "└─ " : "`- ",
@@ -254,7 +256,7 @@ static int print_summary(const ChainStep *s, sd_json_variant *finding) {
                 free(names);
                 names = more;
         }
-        /* The summary of a diagnosis is that of its first finding */
+        /* The summary of a diagnosis is about its first finding */
         if (finding && !sd_json_variant_equal(finding, sd_json_variant_by_index(findings, 0)))
                 words = value_string(finding, "text");
         if (asprintf(&text, "%s: %s", names, strempty(words)) < 0) {
@@ -268,7 +270,7 @@ static int print_summary(const ChainStep *s, sd_json_variant *finding) {
         return 0;
 }
 
-/* Of the first unit, 0 ... 1; NaN: it is no matter of time. */
+/* Returns the share of the cause in the time of the first unit, 0 ... 1; NaN: the cause is not a wait. */
 static double cause_get_share(const ChainStep *s, sd_json_variant *finding) {
         double share;
 
@@ -342,7 +344,7 @@ int verb_why(int argc, char **argv) {
         const ChainStep *s;
         int r;
 
-        /* Peers are known for ten seconds */
+        /* There are peers for windows of up to 10 s only */
         if (w.interval % NSEC_PER_SEC != 0 || w.interval > 10 * NSEC_PER_SEC) {
                 (void) log_failure(-EINVAL, "Invalid --for=%s, expected 1s to 10s in whole seconds.",
                                    arg_for_text);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* A source of systemd-report: one connection of qosd-report.socket, whose calls it serves from an export of
- * qosd. */
+/* A source of systemd-report: serves one connection of qosd-report.socket with data of Export() of qosd. */
 
 #include <systemd/sd-daemon.h>
 #include <systemd/sd-varlink.h>
@@ -14,18 +13,19 @@
 #include "value.h"
 #include "varlink-io.systemd.Metrics.h"
 
-/* systemd-report wants the name of the socket in front of each family. */
+/* Prefix of the names of families, which systemd-report requires to be the name of the socket. */
 #define PREFIX "org.qosd."
 
-/* systemd-report gives up after 30 s. */
+/* Timeout of calls of qosd. The one of systemd-report is 30 s. */
 #define QOSD_USEC (10 * USEC_PER_SEC)
 
-/* Counters and levels of a unit, some 20: systemd-report takes no more than 4096 from all sources together.
- * Rates, means and shares follow from two reports. */
+/* A counter or gauge of a unit. There are about 20 only, as systemd-report accepts 4096 from all sources
+ * together. Rates, means and shares can be derived from two reports. */
 typedef struct ReportMetric {
-        const char *path;               /* in an exported unit */
-        const char *field, *value;      /* in "fields"; or NULL */
-        bool sum;                       /* path is that of a distribution, in nanoseconds */
+        const char *path;               /* path in an ExportedUnit */
+        const char *field, *value;      /* key and value in "fields"; NULL: none */
+        bool sum;                       /* whether path is a distribution, of which the sum is returned, in
+                                         * ns */
 } ReportMetric;
 
 typedef struct ReportFamily {
@@ -82,7 +82,7 @@ static const ReportFamily families[] = {
         } },
 };
 
-/* NULL: the unit has none. */
+/* Returns the value of the metric. NULL: the unit has none. */
 static sd_json_variant* find_value(sd_json_variant *unit, const ReportMetric *m) {
         sd_json_variant *histogram;
 
@@ -92,8 +92,7 @@ static sd_json_variant* find_value(sd_json_variant *unit, const ReportMetric *m)
         return histogram ? value_find(histogram, "sum") : NULL;
 }
 
-/* Replies with one metric or family after the other. The last reply ends the call: each is sent when the
- * next one is known. */
+/* Replies to a call. Each is held until the next one is added, as the last one ends the call. */
 typedef struct Sequence {
         sd_varlink *link;
         sd_json_variant *last;
@@ -148,7 +147,7 @@ static int check_call(sd_varlink *link, sd_json_variant *parameters, sd_varlink_
         return 0;
 }
 
-/* All units, with the last reply. The client waits meanwhile, as the process is its own. */
+/* Reads all units. This blocks, as the process serves a single client. ret: replies to Export(). */
 static int read_qosd(sd_json_variant **ret) {
         _cleanup_(sd_varlink_close_unrefp) sd_varlink *qosd = NULL;
         _cleanup_close_ int fd = -EBADF;

@@ -13,7 +13,8 @@ static SD_VARLINK_DEFINE_ENUM_TYPE(
 
 static SD_VARLINK_DEFINE_ERROR(NoSuchMetric);
 
-/* A value is a number. There is no type for any value before systemd 260, which has an object here, too. */
+/* The value is a number. It is declared as an object, as in systemd 260, because earlier versions have no
+ * type for arbitrary values. */
 static SD_VARLINK_DEFINE_METHOD_FULL(
                 List,
                 SD_VARLINK_REQUIRES_MORE,
