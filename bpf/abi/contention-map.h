@@ -47,7 +47,7 @@ struct qos_contention_cpu {
         __u64 counters[QOS_CONTENTION_CPU_COUNTERS];
 } __attribute__((aligned(64)));
 
-/* Elements behind those of the CPUs: one, written by the iterator over tasks. */
+/* Number of elements after those of the CPUs: one, written by the iterator over tasks. */
 #define QOS_CONTENTION_CPUS_MORE 1U
 
 /* Distributions in ns, coarse bins. */
@@ -106,7 +106,7 @@ struct qos_block_use {
 /* Size of the LRU map of I/O users. */
 #define QOS_BLOCK_USERS 256U
 
-/* Slot of the contention map of the whole machine, behind those of the units. Has block I/O only. */
+/* Slot of the contention map of the whole machine, after those of the units. Only has block I/O. */
 #define QOS_SLOT_MACHINE 256U
 
 /* 64 bit words, added to atomically by any program: the bins of the distributions, then plain counters. */

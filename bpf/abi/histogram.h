@@ -48,8 +48,8 @@ static const __u8 histogram_guess[64] = {
         29, 29, 30, 30, 30, 31, 31, 31, 32, 32,
 };
 
-/* Bounds an index for the verifier. The compiler may compare one copy of a value and use another, reloaded
- * from the stack, of which the verifier knows no bounds; the asm applies to the value itself. */
+/* Bounds an index for the verifier. After a comparison in C, the compiler may use another copy of the value,
+ * reloaded from the stack, whose bounds the verifier does not know; the asm applies to the value itself. */
 #ifdef __bpf__
 #define BPF_BOUND(index, size)                                                                       \
         __asm__ volatile("if %0 < %1 goto +1\n\t%0 = 0" : "+r"(index) : "i"(size))

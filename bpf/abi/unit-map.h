@@ -122,7 +122,7 @@ enum qos_counter {
         QOS_COUNTERS,
 };
 
-/* Fixed size, so that a new counter does not move the fields behind. A multiple of 8 copies fastest. */
+/* Fixed size, so that a new counter does not move the fields after it. A multiple of 8 copies fastest. */
 #define QOS_COUNTERS_SIZE 2736
 _Static_assert(QOS_COUNTERS <= QOS_COUNTERS_SIZE, "no room for so many counters");
 

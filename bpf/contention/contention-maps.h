@@ -147,8 +147,8 @@ static __always_inline void contention_cpu_enter(struct qos_contention_cpu *s, _
 }
 
 /* The contention map for tasks in a control group, as a thread's word without state; 0: none, or the unit is
- * not observed with the probe (QOS_PROBE_CONFIG_*; 0: any). The map exists for any of its probes, and the
- * programs of a probe may run for another unit. */
+ * not observed with the probe (QOS_PROBE_CONFIG_*; 0: any). The map exists if the unit has any of these
+ * probes, and the programs of a probe also run for units without it. */
 static __always_inline __u64 group_find_map_id(struct cgroup *group, __u32 probe) {
         const struct qos_probe_config *config;
         struct qos_contention_map *c;

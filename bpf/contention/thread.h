@@ -156,7 +156,7 @@ __attribute__((noinline, weak)) int thread_read_request(struct qos_unit_map *u, 
         run = request_cpu_begin(s, t->since);
         if (run)
                 thread_get_account(t, run);
-        /* Preempted meanwhile: the snapshot is inconsistent */
+        /* If it was preempted meanwhile, the snapshot is inconsistent */
         if (before % 2 != 0 || *(volatile __u32*) &t->writes != before) {
                 if (run)
                         run->since = 0;

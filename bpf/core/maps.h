@@ -118,7 +118,7 @@ struct overhead {
 BPF_ARRAY_MAP(overhead_turns, PERCPU_ARRAY, 1, __u32) __weak;
 
 /* Start of this run if it is measured, otherwise 0. The 0 is loaded from a field of unknown value: with a
- * constant, the verifier would explore everything behind it twice. */
+ * constant, the verifier would explore everything after it twice. */
 #define overhead_begin_sample(of) (overhead_sample(&(of)->turn) ? bpf_ktime_get_ns() : \
                                    *(const volatile __u32*) &(of)->never)
 

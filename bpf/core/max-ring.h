@@ -5,7 +5,7 @@
 
 #include "unit-map.h"
 
-/* As window_maximum(). */
+/* Updates the maxima of the sub-windows at epoch, and the total. */
 BPF_SUBPROG int max_ring_update(struct qos_max_ring *peaks, __u64 epoch, __u64 nsec) {
         __u64 value = nsec < QOS_MAXIMUM_MASK ? nsec : QOS_MAXIMUM_MASK;
 

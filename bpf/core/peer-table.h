@@ -58,7 +58,7 @@ WINDOW_INLINE void entry_uncount(struct qos_peer_entry *row, __u64 cell, __u32 n
                 __sync_fetch_and_add(&row->carry[cell], -1);
 }
 
-/* As window_maximum(). epoch: of the newest event. */
+/* Updates the maximum of the sub-window at epoch, that of the newest event, and the total. */
 WINDOW_INLINE void row_maximum(struct qos_peer_entry *row, __u64 epoch, __u64 nsec) {
         __u64 value = nsec < QOS_MAXIMUM_MASK ? nsec : QOS_MAXIMUM_MASK,
                 subwindow = epoch / QOS_LEVEL_EPOCHS(QOS_ENTRY_LEVEL);
@@ -85,7 +85,7 @@ WINDOW_INLINE void row_add(struct qos_peer_entry *row, __u64 epoch, __u64 nsec, 
         entry_count(row, histogram_coarse_bin(histogram_fine_bin(nsec)), n);
 }
 
-/* A sample recorded at recorded_at has grown, as window_move(). */
+/* A sample recorded at recorded_at has grown, see window_forget(). */
 WINDOW_INLINE void entry_move_sample(struct qos_peer_entry *row, __u64 recorded_at, __u64 old_nsec,
                                      __u64 now, __u64 nsec) {
         __u64 from = histogram_coarse_bin(histogram_fine_bin(old_nsec)),

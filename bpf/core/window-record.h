@@ -135,6 +135,7 @@ WINDOW_INLINE void window_add_in_flight(struct qos_unit_map *u, __s32 n) {
         window_add_in_flight_at(u, n, QOS_SERVING, 0);
 }
 
+/* Updates the maxima of the sub-windows of the newest event, and the total. */
 BPF_SUBPROG int window_maximum(struct qos_unit_map *u, __u64 distribution, __u64 nsec) {
         __u64 value = nsec < QOS_MAXIMUM_MASK ? nsec : QOS_MAXIMUM_MASK, epoch;
 

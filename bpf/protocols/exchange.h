@@ -5,9 +5,9 @@
  * was read, and when its response was sent.
  *
  * It advances in the order of the application, reading and then sending, both under the socket lock. Data
- * arrives without that lock, early (behind a request still being processed) and repeatedly
+ * arrives without that lock, early (while an earlier request is still being processed) and repeatedly
  * (retransmissions). Arrivals therefore only leave marks in the stream, "up to this byte at this time",
- * which are taken when the bytes are read. Positions are TCP sequence numbers, compared modulo 2^32.
+ * which are removed when the bytes are read. Positions are TCP sequence numbers, compared modulo 2^32.
  *
  * Pure: no maps, no helpers, time is an argument. Compiled for BPF, where the caller holds the lock of the
  * connection, and for the unit tests. */
@@ -16,8 +16,8 @@
 
 #define EXCHANGE_INLINE static inline __attribute__((always_inline))
 
-/* Separate arrivals remembered while unread. A request needs two (first and last segment); what does not fit
- * is merged into the last mark, of which beginning and end are kept. */
+/* Number of separate arrivals stored while unread. A request needs two (first and last segment); more are
+ * merged into the last mark, which stores when it began and ended. */
 #define EXCHANGE_MARKS 4
 
 /* How far a segment may exceed the advertised window, which may have shrunk meanwhile. Segments beyond are
@@ -29,28 +29,29 @@
 #define EXCHANGE_SILENCE_NSEC 1000000000ULL
 
 /* A client that keeps sending for this long without a response, with pauses, does not expect one (logs,
- * replication). Shorter ones are slow requests. */
+ * replication). Anything shorter is a slow request. */
 #define EXCHANGE_PATIENCE_NSEC 10000000000ULL
 
-/* Likewise without pauses: number of parts after which a client is considered to send messages, each after
+/* The same without pauses: number of parts after which a client is considered to send messages, each after
  * all previous data was read. */
 #define EXCHANGE_MESSAGES 8U
-/* Maximum length of a message: sensors, logs and counters send shorter ones. Longer parts may belong to an
- * upload, with a response at its end. */
+/* Maximum length of a message: those of sensors, logs and counters are shorter. Longer parts may belong to
+ * an upload, with a response at its end. */
 #define EXCHANGE_MESSAGE_MAX 1024U
-/* So many short parts in succession make a response that lasts for longer than EXCHANGE_SILENCE_NSEC a
- * stream of messages (subscriptions), if the server writes each of them when nothing is unsent: the response
- * ends before the last one. */
+/* Number of consecutive short parts, each written when nothing was unsent, that make a response of more than
+ * EXCHANGE_SILENCE_NSEC a stream of messages (subscriptions). The response ends before the last of these
+ * parts. */
 #define EXCHANGE_PUSHES 2U
-/* A longer part that follows this soon shows that the data is not a stream of messages. */
+/* A part longer than EXCHANGE_MESSAGE_MAX that follows the previous one within this time indicates that the
+ * data is not a stream of messages. */
 #define EXCHANGE_MESSAGE_NSEC 10000000ULL
 
 /* Maximum length of an unread rest of FastCGI data that still belongs to the request: PHP sends its response
  * before it reads the empty record of eight bytes that ends the request. */
 #define EXCHANGE_REST_MAX 8U
 
-/* One in so many requests of a connection may overlap with another one. A connection with more overlaps is
- * unparsed: its requests cannot be distinguished. */
+/* At most one out of this many requests of a connection may overlap with another one. A connection with more
+ * overlaps becomes unparsed: its requests cannot be distinguished. */
 #define EXCHANGE_OVERLAP_COST 100U
 #define EXCHANGE_CREDIT_MAX (100 * EXCHANGE_OVERLAP_COST)
 
@@ -72,11 +73,11 @@ enum exchange_flag {
         EXCHANGE_PARSED     = 1 << 6,   /* protocol is parsed: has a struct pipeline (pipeline.h) */
         EXCHANGE_LATE       = 1 << 7,   /* parsed, and data arriving is the rest of a request already
                                          * responded to */
-        EXCHANGE_TLS     = 1 << 8,   /* TLS: has a struct tls (tls-record.h) */
-        EXCHANGE_H2      = 1 << 9,   /* HTTP/2: has a struct h2_conn (http2.h) */
+        EXCHANGE_TLS        = 1 << 8,   /* TLS: has a struct tls (tls-record.h) */
+        EXCHANGE_H2         = 1 << 9,   /* HTTP/2: has a struct h2_conn (http2.h) */
         EXCHANGE_FRESH      = 1 << 10,  /* seen from its beginning */
-        EXCHANGE_FAREWELL   = 1 << 11,  /* the current request may be a farewell: it is if the connection
-                                         * ends without response */
+        EXCHANGE_FAREWELL   = 1 << 11,  /* the current request is a farewell if the connection ends without
+                                         * response */
         EXCHANGE_UNSOLICITED    = 1 << 12, /* the latest data received is not a request */
         EXCHANGE_ONE_WAY    = 1 << 13,  /* current requests seem to expect no response */
         EXCHANGE_PIPED      = 1 << 14,  /* client role: several requests are outstanding, and responses are
@@ -94,18 +95,19 @@ enum exchange_flag {
                                          * have been */
         EXCHANGE_SESSION    = 1 << 20,  /* both sides send independently (SSH): no request is outstanding at
                                          * its end */
-        EXCHANGE_UNPARSED   = 1 << 21,  /* requests cannot be distinguished: they only count as overlaps */
-        EXCHANGE_PUSHED     = 1 << 22,  /* the server has sent an event: what the client sends may be a
-                                         * reaction to one, and no request */
-        EXCHANGE_AWAITED    = 1 << 23,  /* and that was a response for which the client has waited: it is no
-                                         * event if what the client sends next gets a response of its own */
+        EXCHANGE_UNPARSED   = 1 << 21,  /* requests cannot be distinguished, and only count as overlaps */
+        EXCHANGE_PUSHED     = 1 << 22,  /* the server has sent an event: data sent by the client may be a
+                                         * reaction to it instead of a request */
+        EXCHANGE_AWAITED    = 1 << 23,  /* the event was sent to a client that waited for it: it was a
+                                         * response if the next data of the client gets a response of its
+                                         * own */
 };
 
 struct exchange {
         __u8 state;             /* enum exchange_state */
         __u8 n_marks;
-        __u16 messages;         /* of the current request: parts that look like messages minus parts that do
-                                 * not; of the response: parts in succession that do */
+        __u16 messages;         /* of the current request: number of parts that look like messages, minus
+                                 * parts that do not; of the response: consecutive parts that do */
         __u32 flags;            /* enum exchange_flag */
         __u32 in_end;           /* end of data received */
         __u32 read_end;         /* end of data read by the application */
@@ -131,19 +133,20 @@ struct exchange {
 /* Payload that arrives at the IP layer. */
 struct exchange_segment {
         __u32 seq;              /* position of its first byte */
-        __u32 end;              /* behind its last one */
+        __u32 end;              /* position after its last byte */
         __u32 rcv_nxt;          /* end of the data that TCP has in order */
-        __u32 window_end;       /* end of its window */
+        __u32 window_end;       /* end of the receive window */
 };
 
 /* Effect of an event on the counters of the unit. */
 struct exchange_effect {
         __s32 in_flight;        /* -1, 0, 1 */
         __u32 bytes;            /* new data, without retransmissions */
-        __u8 begun;             /* first response byte: record a request */
-        __u8 grown;             /* later response byte: move the sample with last_out_at of grown_from */
-        __u8 overlap;           /* a request that overlaps with another, or is on an unparsed connection */
-        __u8 unparsed;          /* the connection becomes unparsed */
+        __u8 begun;             /* 1: first response byte, record a request */
+        __u8 grown;             /* 1: later response byte, move the sample whose last_out_at was
+                                 * grown_from */
+        __u8 overlap;           /* 1: a request overlaps with another one, or is on an unparsed connection */
+        __u8 unparsed;          /* 1: the connection becomes unparsed */
         __u32 unanswered;       /* requests outstanding at the end of the connection */
         __u64 grown_from;       /* previous last_out_at of the sample */
 };
@@ -163,8 +166,7 @@ EXCHANGE_INLINE __s32 exchange_distance(__u32 to, __u32 from) {
         return (__s32) (to - from);
 }
 
-/* 1 if a is less than b. BPF has no instruction for that but branches, and the verifier would follow each
- * through all that comes after it. */
+/* Returns 1 if a is less than b, without a branch: the verifier would explore everything after it twice. */
 EXCHANGE_INLINE __u32 exchange_is_less(__u32 a, __u32 b) {
         __u64 difference = (__u64) a - b;
 
@@ -172,7 +174,7 @@ EXCHANGE_INLINE __u32 exchange_is_less(__u32 a, __u32 b) {
         return difference >> 63;
 }
 
-/* From now on requests on the connection cannot be distinguished. */
+/* Marks the connection as unparsed: from now on its requests cannot be distinguished. */
 EXCHANGE_INLINE void exchange_set_unparsed(struct exchange *x, struct exchange_effect *effect) {
         effect->unparsed |= ~x->flags / EXCHANGE_UNPARSED & 1;
         x->flags |= EXCHANGE_UNPARSED;
@@ -190,7 +192,7 @@ EXCHANGE_INLINE void exchange_overlap(struct exchange *x, __u32 overlaps, struct
         effect->unparsed |= counts ^ rare;
 }
 
-/* Whether there is something to record but bytes and responses. */
+/* Whether there is anything to record besides bytes and responses. */
 EXCHANGE_INLINE int exchange_has_effect(const struct exchange_effect *effect) {
         return (effect->in_flight | effect->overlap | effect->unparsed) != 0;
 }
@@ -248,7 +250,7 @@ EXCHANGE_INLINE void exchange_arrive(struct exchange *x, __u64 now, const struct
                 x->flags &= ~EXCHANGE_HOLE;
 
         if (exchange_distance(s->end, x->in_end) <= 0) {
-                /* Retransmitted or reordered. If it fills a hole, data behind it could not be read before */
+                /* Retransmitted or reordered. If it fills a hole, data after it could not be read before */
                 if ((x->flags & EXCHANGE_HOLE) && x->n_marks > 0 &&
                     exchange_distance(s->end, s->rcv_nxt) > 0 && exchange_distance(s->seq, x->hole_end) < 0)
                         x->tail_at = now;
@@ -275,8 +277,8 @@ EXCHANGE_INLINE void exchange_arrive(struct exchange *x, __u64 now, const struct
                 exchange_open(x, now, effect);
 }
 
-/* A part of a request was received, or sent. before: time of the previous part; alone: the previous part had
- * been taken, and nothing else was pending. */
+/* A part of a request was received or sent. before: time of the previous part; alone: the previous part had
+ * been read, and nothing else was pending. */
 EXCHANGE_INLINE void exchange_note_part(struct exchange *x, __u64 now, __u64 before, __u32 length,
                                         int alone) {
         if (x->state != EXCHANGE_PENDING)
@@ -330,11 +332,11 @@ EXCHANGE_INLINE int exchange_take(struct exchange *x, __u32 copied, __u64 *ret_f
 }
 
 /* Messages that end a connection without a response, alone in a segment. bytes: first one least significant.
- * In other protocols these bytes may be a request: if there is a response, it is counted. */
+ * In other protocols the same bytes may be a request: if they get a response, it is counted. */
 #define EXCHANGE_FAREWELL_MAX 8U
 
-/* DISCONNECT of MQTT, since MQTT 5 possibly with a reason and without properties: preceding data expects no
- * response either, it mostly is an unconfirmed message. */
+/* DISCONNECT of MQTT, since MQTT 5 possibly with a reason and without properties. Preceding data gets no
+ * response either: mostly it is an unconfirmed message. */
 EXCHANGE_INLINE int exchange_is_last_farewell(__u64 bytes, __u32 length) {
         return (length == 2 && bytes == 0x00e0) || (length == 3 && (bytes & 0xffff) == 0x01e0) ||
                 (length == 4 && (bytes & 0xff00ffff) == 0x000002e0);
@@ -347,7 +349,7 @@ EXCHANGE_INLINE int exchange_is_farewell(__u64 bytes, __u32 length) {
                  * number 0, one command byte), last message of an rsync client: data of one byte, end of
                  * list */
                 return bytes == 0x0400000058 || bytes == 0x0100000001 || bytes == 0x0007000001;
-        case 6: /* "quit" in upper or lower case and CRLF: memcached, beanstalkd; other protocols respond to
+        case 6: /* "quit" in upper or lower case and CRLF: memcached, beanstalkd. Other protocols respond to
                  * it */
                 return (bytes | 0x20202020) == 0x0a0d74697571;
         case 7: /* unbindRequest of LDAP: sequence of five bytes with a number of one byte */
@@ -365,8 +367,8 @@ EXCHANGE_INLINE int exchange_is_farewell(__u64 bytes, __u32 length) {
         }
 }
 
-/* Messages within a conversation that have no response, alone in a segment. bytes: the first eight. Not
- * recognizable within TLS. */
+/* Other messages that have no response, alone in a segment. bytes: the first eight. Not recognizable within
+ * TLS. */
 EXCHANGE_INLINE int exchange_is_remark(__u64 bytes, __u32 length) {
         switch (length) {
 
@@ -383,7 +385,7 @@ EXCHANGE_INLINE int exchange_is_remark(__u64 bytes, __u32 length) {
         }
 }
 
-/* Number of bytes at the beginning of a segment that identify such messages. */
+/* Number of leading bytes that identify such messages in a segment of this length; 0: it is none of them. */
 EXCHANGE_INLINE __u32 exchange_look(__u32 length) {
         if (length <= EXCHANGE_FAREWELL_MAX)
                 return length;
@@ -391,12 +393,12 @@ EXCHANGE_INLINE __u32 exchange_look(__u32 length) {
                 length & 1 ? 8 : 0;
 }
 
-/* Whether there is no request that arriving data could be part of. */
+/* Whether there is no request that arriving data may be part of. */
 EXCHANGE_INLINE int exchange_is_idle(const struct exchange *x) {
         return x->state != EXCHANGE_PENDING && x->n_marks == 0;
 }
 
-/* As exchange_arrive(), for data that is not a request. */
+/* Like exchange_arrive(), for data that is not a request. */
 EXCHANGE_INLINE void exchange_arrive_unsolicited(struct exchange *x, __u64 now,
                                                  const struct exchange_segment *s,
                                                  struct exchange_effect *effect) {
@@ -405,10 +407,10 @@ EXCHANGE_INLINE void exchange_arrive_unsolicited(struct exchange *x, __u64 now,
         x->flags |= EXCHANGE_DONE;
         exchange_arrive(x, now, s, effect);
         x->flags = (x->flags & ~EXCHANGE_DONE) | done;
-        if (effect->bytes == 0) /* retransmitted: has taken effect already */
+        if (effect->bytes == 0) /* retransmitted, already handled */
                 return;
         x->flags |= EXCHANGE_UNSOLICITED;
-        /* The sender has got its response: further data sent is a stream without requests */
+        /* The client has got its response: further data of the server is a stream without requests */
         if (x->state == EXCHANGE_RESPONDING) {
                 x->state = EXCHANGE_IDLE;
                 exchange_shut(x, effect);
@@ -432,8 +434,8 @@ EXCHANGE_INLINE void exchange_get_marks(const struct exchange *x, struct exchang
         ret->tail_at = x->tail_at;
 }
 
-/* Arrival of the byte before this position; 0: not seen. last: the position is the end of something, for
- * which merged arrivals count with their end. */
+/* Arrival of the byte before this position; 0: not seen. last: if arrivals up to this position were merged,
+ * returns that of the last one. */
 EXCHANGE_INLINE __u64 exchange_when(const struct exchange_marks *m, __u32 position, int last) {
         for (int i = 0; i < EXCHANGE_MARKS; i++)
                 if (i < (int) m->n && exchange_distance(position, m->end[i]) <= 0)
@@ -463,8 +465,8 @@ EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, 
         }
 
         if (x->state != EXCHANGE_PENDING) {
-                /* A new request. Data written before and not sent yet belongs to the previous response: from
-                 * here on both are indistinguishable */
+                /* A new request. Data written before, but not sent yet, belongs to the previous response,
+                 * and cannot be distinguished from the next one */
                 if (x->state == EXCHANGE_RESPONDING && unsent > 0)
                         exchange_overlap(x, 1, effect);
 
@@ -476,8 +478,8 @@ EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, 
                 x->first_at = first_at;
                 x->last_at = 0;
         } else if (x->flags & EXCHANGE_LEFT && first_at > x->last_out_at) {
-                /* There was no response to the rest, so it was part of the previous request and this is the
-                 * next one; or there are two */
+                /* The data read before got no response: either it was the rest of the previous request, and
+                 * this is the next one; or there are two */
                 x->flags &= ~EXCHANGE_LEFT;
                 exchange_overlap(x, 1, effect);
                 x->first_at = first_at;
@@ -500,13 +502,14 @@ EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, 
                 exchange_open(x, now, effect);
 }
 
-/* Whether the request is known to expect no response, if there never was one. */
+/* Whether the request has waited for long enough to be considered one without response, on a connection
+ * without any response so far. */
 EXCHANGE_INLINE int exchange_is_ignored(const struct exchange *x, __u64 now) {
         return x->state == EXCHANGE_PENDING && x->n_marks == 0 && x->first_out_at == 0 && x->read_at != 0 &&
                 now > (x->first_at ?: x->read_at) + EXCHANGE_PATIENCE_NSEC;
 }
 
-/* The application has read up to copied, none of which is part of a request. */
+/* The application has read up to copied, and no part of it is a request. */
 EXCHANGE_INLINE void exchange_pass(struct exchange *x, __u32 copied, struct exchange_effect *effect) {
         __u64 first_at, last_at;
 
@@ -531,8 +534,9 @@ EXCHANGE_INLINE __u32 exchange_leave(struct exchange *x, __u32 end, __u32 snd_nx
         return bytes;
 }
 
-/* A response begins. What precedes it, if these are messages of a second or more, needs none: it is one to
- * the newest. Without branches, which the verifier would follow through all that comes after. */
+/* A response begins. If the request is a stream of messages that lasts for EXCHANGE_SILENCE_NSEC or more,
+ * the response belongs to the newest of them, and the others expect none. Branchless, since the verifier
+ * would explore everything after a branch twice. */
 EXCHANGE_INLINE void exchange_forget_messages(struct exchange *x) {
         __u64 lasts = x->last_at - x->first_at,
               stream = ~exchange_is_less(x->messages, EXCHANGE_MESSAGES) & (lasts >= EXCHANGE_SILENCE_NSEC);
@@ -558,13 +562,14 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
         if (x->state == EXCHANGE_PENDING) {
                 if (x->flags & EXCHANGE_ONE_WAY && x->first_out_at != 0 &&
                     now > x->read_at + EXCHANGE_SILENCE_NSEC)
-                        return; /* an event; but the very first data is a response */
+                        return; /* an event, but the very first data is a response */
                 x->flags &= ~EXCHANGE_ONE_WAY;
                 x->state = EXCHANGE_RESPONDING;
                 exchange_forget_messages(x);
                 x->first_out_at = x->last_out_at = now;
                 effect->begun = 1;
-                /* The request arrived during another one, or is part of it, and its response continues */
+                /* The request arrived during the previous one, or is part of it, and its response
+                 * continues */
                 left = x->flags / EXCHANGE_LEFT & 1;
                 exchange_overlap(x, left, effect);
                 x->credit += (left ^ 1) & exchange_is_less(x->credit, EXCHANGE_CREDIT_MAX);
@@ -575,7 +580,8 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
                 }
                 x->messages = x->open_at == 0 && bytes <= EXCHANGE_MESSAGE_MAX ? x->messages + 1 : 0;
                 if (x->messages >= EXCHANGE_PUSHES && now - x->first_out_at >= EXCHANGE_SILENCE_NSEC)
-                        return; /* the next one of a stream, too: time goes on */
+                        return; /* next message of a stream; last_out_at is kept, so that later ones are
+                                 * events */
                 effect->grown = 1;
                 effect->grown_from = x->last_out_at;
                 x->last_out_at = now;
@@ -598,8 +604,8 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
                 exchange_shut(x, effect);
 }
 
-/* Whether data being sent may be an event, and no response, if something else than the request has set it
- * off. waited: the client has been waiting for so long that it may wait by intent. */
+/* Whether data being sent may be an event instead of a response, if it was not triggered by the request.
+ * waited: the client has waited for long enough to wait by intent. */
 EXCHANGE_INLINE int exchange_may_push(const struct exchange *x, int waited) {
         if (!(x->flags & EXCHANGE_PUSHED))
                 return waited && x->state == EXCHANGE_PENDING && !(x->flags & EXCHANGE_UNPARSED);
@@ -609,12 +615,12 @@ EXCHANGE_INLINE int exchange_may_push(const struct exchange *x, int waited) {
 enum exchange_push {
         EXCHANGE_PUSH_NONE,     /* a response */
         EXCHANGE_PUSH_EVENT,
-        EXCHANGE_PUSH_FIRST,    /* the response to a request that has waited by intent, as a subscription, or
-                                 * a worker that requests work: which of them, the next data shows */
+        EXCHANGE_PUSH_FIRST,    /* the response to a request that was waiting by intent: of a subscription,
+                                 * or of a worker that fetches work. The next data shows which */
 };
 
-/* Whether it is one. forwarded: something else has set it off. awaited: the client has waited for that by
- * intent. */
+/* Classifies data being sent. forwarded: it was triggered by something other than the request. awaited: the
+ * client has waited for it by intent. */
 EXCHANGE_INLINE enum exchange_push exchange_is_pushed(struct exchange *x, int forwarded, int awaited) {
         if (!(x->flags & EXCHANGE_PUSHED)) {
                 if (!awaited)
@@ -627,12 +633,12 @@ EXCHANGE_INLINE enum exchange_push exchange_is_pushed(struct exchange *x, int fo
         return forwarded ? EXCHANGE_PUSH_EVENT : EXCHANGE_PUSH_NONE;
 }
 
-/* Whether what has been read was sent in reaction to an event, as far as is known. */
+/* Whether the data read was probably sent in reaction to an event. */
 EXCHANGE_INLINE int exchange_is_reaction(const struct exchange *x) {
         return x->flags & EXCHANGE_PUSHED && x->state == EXCHANGE_PENDING && x->n_marks == 0;
 }
 
-/* It is. What the client has sent since the last one expects no response. */
+/* An event is sent. Data that the client has sent since the last one expects no response. */
 EXCHANGE_INLINE void exchange_push(struct exchange *x, __u32 bytes, struct exchange_effect *effect) {
         effect->bytes = bytes;
         x->state = EXCHANGE_RESPONDING;
@@ -642,21 +648,21 @@ EXCHANGE_INLINE void exchange_push(struct exchange *x, __u32 bytes, struct excha
                 exchange_shut(x, effect);
 }
 
-/* ---- client role ----  */
+/* ---- client role ---- */
 
 /* Requests in flight besides the one opened by exchange_request(). */
 EXCHANGE_INLINE __u32 exchange_extra(const struct exchange *x) {
         return x->open_at != 0 && x->pending > 1 ? x->pending - 1 : 0;
 }
 
-/* These are no longer in flight. */
+/* Removes these from the requests in flight. */
 EXCHANGE_INLINE void exchange_request_none(struct exchange *x, struct exchange_effect *effect) {
         effect->in_flight -= exchange_extra(x);
         x->pending = 0;
 }
 
-/* A part of a request is sent. Everything sent before the response is one request. None is sent to a peer
- * that has closed. read_at is the time of its last part here. */
+/* A part of a request is sent. Everything sent before the response is one request. Data sent to a peer that
+ * has closed the connection is not a request. read_at: time of the last part. */
 EXCHANGE_INLINE void exchange_request(struct exchange *x, __u64 now, struct exchange_effect *effect) {
         if (x->flags & EXCHANGE_DONE)
                 return;
@@ -671,8 +677,8 @@ EXCHANGE_INLINE void exchange_request(struct exchange *x, __u64 now, struct exch
         x->read_at = now;
 }
 
-/* As exchange_request(), after a pause, or after messages that the peer had received long before: continues
- * a request, or data that expects no response. */
+/* Like exchange_request(), after a pause, or after messages that the peer received long before: continues a
+ * request, or data that expects no response. */
 EXCHANGE_INLINE void exchange_request_again(struct exchange *x, __u64 now, struct exchange_effect *effect) {
         if (x->state == EXCHANGE_PENDING && !(x->flags & (EXCHANGE_DONE | EXCHANGE_PIPED)) &&
             (now > x->read_at + EXCHANGE_SILENCE_NSEC || x->messages >= EXCHANGE_MESSAGES) &&
@@ -688,7 +694,7 @@ EXCHANGE_INLINE void exchange_request_again(struct exchange *x, __u64 now, struc
 /* n requests were found in the data sent. */
 EXCHANGE_INLINE void exchange_request_more(struct exchange *x, __u64 now, __u32 n,
                                        struct exchange_effect *effect) {
-        /* Unless a response to previous ones has begun, the first one opens a new request */
+        /* Opens a request, unless one is outstanding already */
         exchange_request(x, now, effect);
         effect->in_flight -= exchange_extra(x);
         x->pending += n;
@@ -716,8 +722,9 @@ EXCHANGE_INLINE void exchange_piped(struct exchange *x, __u32 n, struct exchange
         effect->in_flight += exchange_extra(x);
 }
 
-/* The application has read up to this position, which is the end of a response. Returns 1 if nothing is
- * outstanding, or the parser is lost, so that the next request starts anew. */
+/* The application has read up to this position. end: it is the end of a response; lost: the parser has
+ * failed. Returns 1 if nothing is outstanding or the parser has failed, so that the next request starts
+ * anew. */
 EXCHANGE_INLINE int exchange_pipe_read(struct exchange *x, __u32 position, int end, int lost,
                                        struct exchange_effect *effect) {
         __u64 first_at, last_at;
@@ -734,8 +741,8 @@ EXCHANGE_INLINE int exchange_pipe_read(struct exchange *x, __u32 position, int e
         return 1;
 }
 
-/* Payload up to end arrived at the IP layer, as for exchange_arrive(). The end of a response is unknown: a
- * request is in flight until its first byte. Returns the number of requests with a response now. */
+/* Payload up to end has arrived at the IP layer, as for exchange_arrive(). The end of a response is unknown:
+ * a request is in flight until its first byte. Returns the number of requests that got their response. */
 EXCHANGE_INLINE __u32 exchange_receive_response(struct exchange *x, __u64 now, __u32 end, __u32 rcv_nxt,
                                                 __u32 window_end, struct exchange_effect *effect) {
         __u32 n = 0, hidden = x->flags / EXCHANGE_UNPARSED & 1;
@@ -751,7 +758,7 @@ EXCHANGE_INLINE __u32 exchange_receive_response(struct exchange *x, __u64 now, _
         x->in_end = end;
 
         if (x->flags & EXCHANGE_DONE)
-                return 0; /* closed by the unit, nobody reads it */
+                return 0; /* closed by the unit: not read any more */
         if (x->flags & EXCHANGE_PIPED) {
                 exchange_mark(x, now, end);
                 return 0;
@@ -761,7 +768,7 @@ EXCHANGE_INLINE __u32 exchange_receive_response(struct exchange *x, __u64 now, _
                         return 0; /* not a response */
                 x->state = EXCHANGE_RESPONDING;
                 x->last_out_at = now;
-                /* Requests that were parsed before the connection became unparsed count */
+                /* Requests parsed before the connection became unparsed are counted */
                 hidden &= x->pending == 0;
                 effect->begun = hidden ^ 1;
                 effect->overlap |= hidden;

@@ -198,7 +198,7 @@ static inline __attribute__((always_inline)) void hpack_path_begin(struct hpack_
         q->bits = q->n_bits = q->ended = 0;
 }
 
-/* As http_path_byte(). */
+/* Adds a character to the path, like http_path_byte(). */
 static inline __attribute__((always_inline)) void hpack_path_letter(struct hpack_paths *q, __u32 letter) {
         __u64 i = q->path.n_directories;
 

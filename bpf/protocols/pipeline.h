@@ -138,7 +138,6 @@ EXCHANGE_INLINE void pipeline_response_bare(struct pipeline *t, __u32 i) {
         t->n_bare--;
 }
 
-/* Initializes the state. */
 EXCHANGE_INLINE void pipeline_begin(struct pipeline *t, __u32 protocol, __u32 in_pos, int responded) {
         const struct parser fresh = {};
 

@@ -71,8 +71,8 @@ static inline __attribute__((always_inline)) __u32 protocol_response_step(__u32 
 /* A single branch, for the sake of the verifier. */
 #define PROTOCOL_IS_ONE_OF(protocol, a, b, c) ((1U << (a) | 1U << (b) | 1U << (c)) >> ((protocol) & 31) & 1)
 
-/* Whether each response has to be parsed for its end. Otherwise a response sent as a whole is taken as
- * complete, and data behind it as its rest. */
+/* Whether each response has to be parsed to find its end. Otherwise a response that is sent as a whole is
+ * considered complete, and data that follows the rest of it. */
 static inline __attribute__((always_inline)) int protocol_is_framed(__u32 protocol) {
         return PROTOCOL_IS_ONE_OF(protocol, PROTOCOL_HTTP1, PROTOCOL_MEMCACHED, PROTOCOL_DNS);
 }
