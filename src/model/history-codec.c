@@ -83,10 +83,10 @@ static uint64_t get_difference(Parser *in, uint64_t from) {
         return from + (n >> 1 ^ -(n & 1));
 }
 
-/* Encodes bins as runs without two consecutive zeros: number of runs, and for each the gap before it, its
+/* Encodes n bins as runs without two consecutive zeros: number of runs, and for each the gap before it, its
  * length and its counts. */
-static uint8_t* put_bins(uint8_t *p, const WindowBins *b, const WindowBins *from) {
-        unsigned n = window_bins_number(b->schema), n_runs = 0, end = 0;
+static uint8_t* put_bins(uint8_t *p, unsigned n, const uint64_t *bins, const uint64_t *from) {
+        unsigned n_runs = 0, end = 0;
         struct {
                 uint8_t first, length;
         } runs[WINDOW_BINS_MAX];
@@ -94,7 +94,7 @@ static uint8_t* put_bins(uint8_t *p, const WindowBins *b, const WindowBins *from
         _Static_assert(WINDOW_BINS_MAX <= UINT8_MAX, "a bin's number is a byte");
 
         for (unsigned i = 0; i < n; i++) {
-                if (b->count[i] == from->count[i])
+                if (bins[i] == from[i])
                         continue;
                 if (n_runs == 0 || i > end + 1)
                         runs[n_runs++].first = i;
@@ -109,16 +109,16 @@ static uint8_t* put_bins(uint8_t *p, const WindowBins *b, const WindowBins *from
                 p = put_number(p, runs[r].length);
                 end = runs[r].first + runs[r].length;
                 for (unsigned i = runs[r].first; i < end; i++)
-                        p = put_difference(p, b->count[i], from->count[i]);
+                        p = put_difference(p, bins[i], from[i]);
         }
         return p;
 }
 
-static void get_bins(Parser *in, const WindowBins *from, WindowBins *ret) {
-        unsigned n = window_bins_number(ret->schema), i = 0;
+/* ret: has the bins of from. */
+static void get_bins(Parser *in, unsigned n, const uint64_t *from, uint64_t *ret) {
+        unsigned i = 0;
         uint64_t n_runs;
 
-        memcpy(ret->count, from->count, sizeof(ret->count));
         n_runs = get_number(in);
         for (; n_runs > 0 && !in->failed; n_runs--) {
                 uint64_t gap = get_number(in), length = get_number(in);
@@ -128,7 +128,7 @@ static void get_bins(Parser *in, const WindowBins *from, WindowBins *ret) {
                         return;
                 }
                 for (i += gap; length > 0; length--, i++)
-                        ret->count[i] = get_difference(in, from->count[i]);
+                        ret[i] = get_difference(in, from[i]);
         }
 }
 
@@ -145,6 +145,46 @@ static bool step_has_amounts(const HistoryStep *s) {
                 if (s->amounts[i] != 0)
                         return true;
         return false;
+}
+
+static const uint64_t no_bins[QOS_MOUNT_TIMED * QOS_MOUNT_BINS];
+
+static uint8_t* put_mount(uint8_t *p, const HistoryMount *m) {
+        const uint64_t *counts = (const uint64_t*) &m->value.counts;
+        uint8_t *bitmap;
+
+        _Static_assert(ELEMENTSOF(no_bins) <= WINDOW_BINS_MAX, "a bin's number is a byte");
+
+        p = mempcpy(p, &m->identity, sizeof(m->identity));
+        bitmap = p;
+        memset(bitmap, 0, MOUNT_BITMAP_SIZE);
+        p += MOUNT_BITMAP_SIZE;
+        for (size_t i = 0; i < MOUNT_NUMBERS; i++) {
+                uint64_t n = i < QOS_MOUNT_WORDS ? counts[i] : m->value.maxima[i - QOS_MOUNT_WORDS];
+
+                if (n == 0)
+                        continue;
+                bitmap[i / 8] |= 1U << i % 8;
+                p = put_number(p, n);
+        }
+        return put_bins(p, ELEMENTSOF(no_bins), m->value.bins, no_bins);
+}
+
+static void get_mount(Parser *in, HistoryMount *ret) {
+        uint8_t bitmap[MOUNT_BITMAP_SIZE], *identity = (uint8_t*) &ret->identity;
+        uint64_t *counts = (uint64_t*) &ret->value.counts;
+
+        for (size_t i = 0; i < sizeof(ret->identity); i++)
+                identity[i] = get_byte(in);
+        for (size_t i = 0; i < sizeof(bitmap); i++)
+                bitmap[i] = get_byte(in);
+        for (size_t i = 0; i < MOUNT_NUMBERS; i++) {
+                uint64_t n = bitmap[i / 8] & 1U << i % 8 ? get_number(in) : 0;
+
+                *(i < QOS_MOUNT_WORDS ? counts + i : ret->value.maxima + i - QOS_MOUNT_WORDS) = n;
+        }
+        memset(ret->value.bins, 0, sizeof(ret->value.bins));
+        get_bins(in, ELEMENTSOF(no_bins), no_bins, ret->value.bins);
 }
 
 /* Returns the length of the record. */
@@ -167,8 +207,8 @@ size_t record_write(const HistoryStep *s, HistoryLevel level, uint8_t *ret) {
                         present[(n + i) / 8] |= 1U << (n + i) % 8;
 
         *p++ = (uint8_t) (s->distributions[0].schema - WINDOW_BINS_SCHEMA_MIN) |
-               (step_has_amounts(s) ? RECORD_AMOUNTS : 0) | (s->violated ? RECORD_VIOLATED : 0) |
-                (s->missed ? RECORD_MISSED : 0);
+               (step_has_amounts(s) ? RECORD_AMOUNTS : 0) | (s->n_mounts > 0 ? RECORD_MOUNTS : 0) |
+               (s->violated ? RECORD_VIOLATED : 0) | (s->missed ? RECORD_MISSED : 0);
         p = put_number(p, s->index);
         p = put_number(p, s->timestamp / NSEC_PER_MSEC);
         p = put_number(p, history_level_nsec(level) - s->covered);
@@ -193,9 +233,15 @@ size_t record_write(const HistoryStep *s, HistoryLevel level, uint8_t *ret) {
                         continue;
                 p = put_difference(p, s->distributions[i].sum, from->sum);
                 p = put_difference(p, s->distributions[i].max, from->max);
-                p = put_bins(p, &s->distributions[i], from);
+                p = put_bins(p, window_bins_number(s->distributions[i].schema), s->distributions[i].count,
+                             from->count);
                 from = &s->distributions[i];
         }
+
+        if (s->n_mounts > 0)
+                p = put_number(p, s->n_mounts);
+        for (unsigned i = 0; i < s->n_mounts; i++)
+                p = put_mount(p, s->mounts + i);
 
         q = put_number(ret, p - rest);
         q = mempcpy(q, rest, p - rest);
@@ -225,7 +271,8 @@ int record_read(const uint8_t *rest, size_t size, HistoryLevel level, HistorySte
         uint8_t first;
         int schema;
 
-        *ret = (HistoryStep) {};
+        /* There are none mostly */
+        memset(ret, 0, offsetof(HistoryStep, mounts));
 
         first = get_byte(&in);
         schema = (int) (first & RECORD_SCHEMA) + WINDOW_BINS_SCHEMA_MIN;
@@ -268,9 +315,20 @@ int record_read(const uint8_t *rest, size_t size, HistoryLevel level, HistorySte
                         continue;
                 b->sum = get_difference(&in, from->sum);
                 b->max = get_difference(&in, from->max);
-                get_bins(&in, from, b);
+                memcpy(b->count, from->count, sizeof(b->count));
+                get_bins(&in, window_bins_number(schema), from->count, b->count);
                 from = b;
         }
+
+        if (first & RECORD_MOUNTS) {
+                uint64_t n_mounts = get_number(&in);
+
+                if (n_mounts == 0 || n_mounts > HISTORY_MOUNTS_MAX)
+                        return -EBADMSG;
+                ret->n_mounts = (unsigned) n_mounts;
+        }
+        for (unsigned i = 0; i < ret->n_mounts; i++)
+                get_mount(&in, ret->mounts + i);
 
         return in.failed || in.p != in.end ? -EBADMSG : 0;
 }

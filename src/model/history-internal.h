@@ -7,17 +7,24 @@
 #include "util.h"
 #include "window.h"
 
-/* Upper bound of a record: 5 and HISTORY_VALUES_MAX numbers, three bitmaps, the amounts, and for each
- * distribution two numbers plus count, run and gap per bin. */
+/* Upper bound of a record: 6 and HISTORY_VALUES_MAX numbers, three bitmaps, the amounts, for each
+ * distribution two numbers plus count, run and gap per bin, and the file systems. */
 #define RECORD_MAX (10 * (6 + HISTORY_VALUES_MAX + HISTORY_DISTRIBUTIONS * (3 + 3 * WINDOW_BINS_MAX)) + 1 + \
                     2 * BITMAP_SIZE + \
-                    AMOUNTS_BITMAP_SIZE + 2 * _HISTORY_AMOUNT_MAX)
+                    AMOUNTS_BITMAP_SIZE + 2 * _HISTORY_AMOUNT_MAX + 1 + HISTORY_MOUNTS_MAX * MOUNT_SIZE_MAX)
 #define AMOUNTS_BITMAP_SIZE ((_HISTORY_AMOUNT_MAX + 7) / 8)
 
-/* Flag in the schema byte: amounts follow. */
-#define RECORD_AMOUNTS 0x80U
+/* Of a file system: identity, bitmap, numbers, and count, run and gap per bin. */
+#define MOUNT_NUMBERS (QOS_MOUNT_WORDS + QOS_MOUNT_TIMED)
+#define MOUNT_BITMAP_SIZE ((MOUNT_NUMBERS + 7) / 8)
+#define MOUNT_SIZE_MAX (8 + MOUNT_BITMAP_SIZE + \
+                        10 * (MOUNT_NUMBERS + 1 + 3 * QOS_MOUNT_TIMED * QOS_MOUNT_BINS))
 
-#define RECORD_SCHEMA 0x1fU
+/* Flags in the schema byte: amounts follow, file systems follow. */
+#define RECORD_AMOUNTS 0x80U
+#define RECORD_MOUNTS 0x10U
+
+#define RECORD_SCHEMA 0x0fU
 #define BITMAP_SIZE ((HISTORY_VALUES_MAX + HISTORY_DISTRIBUTIONS + 7) / 8)
 
 #define HASH_INIT UINT64_C(0xcbf29ce484222325)
@@ -30,6 +37,7 @@ typedef struct Parser {
 /* history-step.c */
 uint64_t hash_bytes(uint64_t h, const void *data, size_t size);
 void amounts_keep(uint64_t *amounts, const uint64_t *before);
+void mounts_keep(HistoryStep *s, const HistoryStep *before);
 bool metric_is_kept(const Metric *metric);
 uint64_t catalogue_hash(void);
 void step_coarsen(HistoryStep *s);

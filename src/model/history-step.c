@@ -3,6 +3,7 @@
 /* Metrics of a single step. */
 
 #include "history-internal.h"
+#include "mounts.h"
 
 static const struct {
         const char *name;
@@ -117,6 +118,72 @@ static void step_get_storage(const HistoryStep *s, Storage *ret) {
                 mean_get(s, HISTORY_STORAGE_CALLS + call, HISTORY_STORAGE_TIMES + call, &calls->latency);
                 if (call <= QOS_STORAGE_WRITE)
                         ret->bytes[call] = a[HISTORY_STORAGE_BYTES + call];
+        }
+}
+
+/* ---- file systems ------------------------------------------------------------------------------------- */
+
+static bool mount_has_calls(const MountCounts *counts) {
+        for (unsigned i = 0; i < QOS_MOUNT_CALLS; i++)
+                if (counts->counts.count[i] > 0)
+                        return true;
+        return false;
+}
+
+void history_step_set_mounts(HistoryStep *s, const MountsReading *mounts) {
+        s->n_mounts = 0;
+        for (size_t i = 1; i < mounts->n && s->n_mounts < HISTORY_MOUNTS_MAX; i++)
+                if (mount_has_calls(&mounts->rows[i].value))
+                        s->mounts[s->n_mounts++] = (HistoryMount) {
+                                .identity = mount_reading_get_identity(mounts->rows + i),
+                                .value = mounts->rows[i].value,
+                        };
+}
+
+void history_step_get_mount(const HistoryStep *s, uint64_t identity, unsigned minimum_samples,
+                            Metrics *ret) {
+        const ReadingContext context = {
+                .measured = UINT64_MAX & ~(UINT64_C(1) << MEASURED_STORAGE_SUBMITTED),
+                .minimum_samples = minimum_samples,
+        };
+        MountReading row = {};
+        Mount mount;
+
+        metrics_set_absent(ret);
+        for (unsigned i = 0; i < s->n_mounts; i++)
+                if (s->mounts[i].identity == identity) {
+                        row.value = s->mounts[i].value;
+                        mount_fill(&context, &row, &mount);
+                        mount_get_metrics(&mount, ret);
+                }
+}
+
+/* Keeps file systems of the first reading of a step: later ones do not have them any more. */
+void mounts_keep(HistoryStep *s, const HistoryStep *before) {
+        if (s->n_mounts > 0)
+                return;
+        memcpy(s->mounts, before->mounts, sizeof(s->mounts));
+        s->n_mounts = before->n_mounts;
+}
+
+/* Adds those of a later step. If there are too many, those with the most time remain. */
+static void mounts_merge(HistoryStep *s, const HistoryStep *later) {
+        for (unsigned i = 0; i < later->n_mounts; i++) {
+                const HistoryMount *m = later->mounts + i;
+                HistoryMount *least = s->mounts, *same = NULL;
+
+                for (HistoryMount *o = s->mounts; o < s->mounts + s->n_mounts; o++) {
+                        if (o->identity == m->identity)
+                                same = o;
+                        if (mount_time_is_more(&least->value, &o->value))
+                                least = o;
+                }
+                if (same)
+                        mount_counts_add(&same->value, &m->value);
+                else if (s->n_mounts < HISTORY_MOUNTS_MAX)
+                        s->mounts[s->n_mounts++] = *m;
+                else if (mount_time_is_more(&m->value, &least->value))
+                        *least = *m;
         }
 }
 
@@ -274,6 +341,7 @@ void step_add(HistoryStep *s, const HistoryStep *later) {
 
         for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++)
                 s->amounts[i] += later->amounts[i];
+        mounts_merge(s, later);
         s->violated = s->violated || later->violated;
         s->missed = s->missed || later->missed;
 

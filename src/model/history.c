@@ -169,29 +169,33 @@ static uint64_t history_next_coarse(const History *h) {
         return next;
 }
 
-/* Drops the amounts of the oldest record that has any, among steps before the given one. */
-static bool level_forget_amounts(History *h, HistoryLevel level, uint64_t before) {
+/* Drops the amounts or the file systems (flag: RECORD_*) of the oldest record before that step that has
+ * any. */
+static bool level_forget(History *h, HistoryLevel level, uint64_t before, uint8_t flag) {
         HistoryStep s;
         Position p;
 
         for (position_begin(h, level, &p); position_next(h, &p) && position_index(&p) < before; ) {
-                if (!(p.rest[0] & RECORD_AMOUNTS))
+                if (!(p.rest[0] & flag))
                         continue;
                 position_read(&p, &s);
-                memset(s.amounts, 0, sizeof(s.amounts));
+                if (flag == RECORD_MOUNTS)
+                        s.n_mounts = 0;
+                else
+                        memset(s.amounts, 0, sizeof(s.amounts));
                 history_replace(h, &p, &s);
                 return true;
         }
         return false;
 }
 
-/* Amounts of 10 s steps that are part of a 5 min step are dropped first. The 5 min steps are the base of
+/* Those of 10 s steps that are part of a 5 min step are dropped first. The 5 min steps are the base of
  * baselines, and get amounts only from 10 s steps that have them when merged. */
-static bool history_forget_amounts(History *h) {
-        return level_forget_amounts(h, HISTORY_FINE,
-                                    history_next_coarse(h) * (HISTORY_COARSE_NSEC / HISTORY_FINE_NSEC)) ||
-               level_forget_amounts(h, HISTORY_COARSE, UINT64_MAX) ||
-               level_forget_amounts(h, HISTORY_FINE, UINT64_MAX);
+static bool history_forget(History *h, uint8_t flag) {
+        return level_forget(h, HISTORY_FINE,
+                            history_next_coarse(h) * (HISTORY_COARSE_NSEC / HISTORY_FINE_NSEC), flag) ||
+               level_forget(h, HISTORY_COARSE, UINT64_MAX, flag) ||
+               level_forget(h, HISTORY_FINE, UINT64_MAX, flag);
 }
 
 static void history_forget_oldest(History *h) {
@@ -222,6 +226,7 @@ static int level_put(History *h, HistoryLevel level, const HistoryStep *step) {
                         position_read(&p, &before);
                         s.timestamp = before.timestamp;
                         amounts_keep(s.amounts, before.amounts);
+                        mounts_keep(&s, &before);
                         s.violated = s.violated || before.violated;
                         s.missed = s.missed || before.missed;
                         (void) history_splice(h, level, p.offset, p.length, NULL, 0);
@@ -241,7 +246,8 @@ static int level_put(History *h, HistoryLevel level, const HistoryStep *step) {
                                 n = record_write(&s, level, record);
                         } else if (any)
                                 history_coarsen(h, &largest);
-                        else if (schema == SCHEMA_KEPT && !history_forget_amounts(h))
+                        else if (schema == SCHEMA_KEPT && !history_forget(h, RECORD_MOUNTS) &&
+                                 !history_forget(h, RECORD_AMOUNTS))
                                 continue;
                         else if (schema < SCHEMA_KEPT)
                                 history_forget_oldest(h);

@@ -5,6 +5,7 @@
  * which the unit was not observed are missing. Pure: no I/O, no clock. */
 
 #include "metric.h"
+#include "storage-mounts.h"
 #include "util.h"
 #include "window.h"
 
@@ -69,6 +70,16 @@ typedef enum HistoryAmount {
         _HISTORY_AMOUNT_MAX = HISTORY_STORAGE_BYTES + QOS_STORAGE_WRITE + 1,
 } HistoryAmount;
 
+/* File systems in a step, those with the most time: one takes some 60 bytes. */
+#define HISTORY_MOUNTS_MAX 4U
+
+/* A file system in a step. */
+typedef struct HistoryMount {
+        uint64_t identity;              /* see struct qos_mount: of another one with its device number it
+                                         * differs */
+        MountCounts value;
+} HistoryMount;
+
 typedef struct HistoryStep {
         uint64_t index;                 /* CLOCK_MONOTONIC ns of its beginning / length of a step */
         uint64_t timestamp;             /* CLOCK_REALTIME ns of its beginning; stored in ms */
@@ -80,6 +91,8 @@ typedef struct HistoryStep {
         uint64_t amounts[_HISTORY_AMOUNT_MAX];
         bool violated;                  /* a threshold was violated during the step */
         bool missed;                    /* window_is_incomplete() */
+        unsigned n_mounts;
+        HistoryMount mounts[HISTORY_MOUNTS_MAX]; /* in no order; those from n_mounts on are not set */
 } HistoryStep;
 
 typedef struct History History;
@@ -104,13 +117,18 @@ enum qos_distribution history_distribution(unsigned i);
 void history_step_set_metrics(HistoryStep *s, const Metrics *metrics);
 /* All metrics of a step, by the rules for snapshots; unknown ones are absent. */
 void history_step_get_metrics(const HistoryStep *s, unsigned minimum_samples, Metrics *ret);
+/* Sets the file systems: the first ones that have calls. */
+void history_step_set_mounts(HistoryStep *s, const MountsReading *mounts);
+/* Metrics of the calls on a file system; all are absent if the step does not have it. */
+void history_step_get_mount(const HistoryStep *s, uint64_t identity, unsigned minimum_samples,
+                            Metrics *ret);
 /* Whether the distribution is valid, that is, requests do not overlap. */
 bool history_step_has_distribution(const HistoryStep *s, unsigned i);
 
 /* Adds a step of 10 s, or replaces it, as recent steps may still change. If the history gets too large, the
  * largest steps lose precision (bins are merged, down to schema 1). If that is not enough, steps lose their
- * amounts (first 10 s steps that are part of a 5 min step, then 5 min steps, then the rest, oldest first),
- * then more precision, down to schema -2. Finally the oldest steps are dropped. */
+ * file systems, then their amounts (first 10 s steps that are part of a 5 min step, then 5 min steps, then
+ * the rest, oldest first), then more precision, down to schema -2. Finally the oldest steps are dropped. */
 int history_put(History *h, const HistoryStep *step);
 /* Advances to the newest complete 10 s step: older ones are merged into steps of 5 min once final, and
  * dropped at their age limit. */

@@ -462,7 +462,7 @@ static int bins_to_json(const char *metric, const WindowBins *b, sd_json_variant
 }
 
 int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned wanted,
-                         sd_json_variant **ret) {
+                         sd_json_variant *values, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
         const MetricTree tree = { .table = metric_table, .n = metric_table_size, .values = metrics };
         sd_json_variant *histograms[HISTORY_DISTRIBUTIONS];
@@ -489,6 +489,8 @@ int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned 
         add_metrics(&w, &tree, 0, &index);
         if (array)
                 json_writer_add_variant(&w, "histograms", array);
+        if (values)
+                json_writer_add_variant(&w, "values", values);
         return json_writer_finish_variant(&w, ret);
 }
 

@@ -24,9 +24,10 @@ int totals_to_text(const UnitIdentity *u, const UnitTotals *t, char **ret);
 
 int histogram_to_json(const char *unit, const char *metric, const Histogram *h, sd_json_variant **ret);
 
-/* Present values of metrics, and buckets of distributions (bits by their index in history.h). */
+/* Present values of metrics, and buckets of distributions (bits by their index in history.h). values: object
+ * of others; NULL: none */
 int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned distributions,
-                         sd_json_variant **ret);
+                         sd_json_variant *values, sd_json_variant **ret);
 
 /* Value of the metric, as an integer for metrics of that type. */
 int threshold_value_to_json(const Metric *metric, double value, sd_json_variant **ret);

@@ -32,45 +32,83 @@ static int boundaries_find(const struct qos_boundaries *list, unsigned n, uint64
         return -ENOENT;
 }
 
-/* Reads the row, less its values in a mark and the bins of a checkpoint; -1: since the map was created. */
-static void row_read(const MountWindow *w, unsigned number, int mark, int checkpoint, MountCounts *ret) {
-        const struct qos_mount_row *row = &w->map[QOS_STORAGE_ROW + number].row;
-        uint64_t *words = (uint64_t*) &ret->counts,
-                 step = QOS_LEVEL_EPOCHS(QOS_MOUNT_BINS_LEVEL) * QOS_EPOCH_NSEC;
+/* Counters and bins of a row as they are. */
+static void row_load(const union qos_storage_element *map, unsigned number, MountCounts *ret) {
+        const struct qos_mount_row *row = &map[QOS_STORAGE_ROW + number].row;
+        uint64_t *words = (uint64_t*) &ret->counts;
 
         for (size_t i = 0; i < QOS_MOUNT_WORDS; i++)
                 words[i] = load((const __u64*) &row->counts + i);
-        if (mark >= 0) {
-                const struct qos_mount_mark *m = &w->map[QOS_STORAGE_MARKS + (unsigned) mark / 3].marks
-                                                          .rows[mark % 3][number];
-
-                for (unsigned i = 0; i < QOS_MOUNT_TIMED; i++)
-                        ret->counts.nsec[i] -= m->nsec[i];
-                for (unsigned i = 0; i <= QOS_STORAGE_WRITE; i++)
-                        ret->counts.bytes[i] -= m->bytes[i];
-                for (unsigned i = 0; i < QOS_MOUNT_CALLS; i++) {
-                        ret->counts.count[i] = (uint32_t) ((uint32_t) ret->counts.count[i] - m->count[i]);
-                        ret->counts.errors[i] = (uint32_t) ((uint32_t) ret->counts.errors[i] - m->errors[i]);
-                }
-        }
-
         for (unsigned i = 0; i < ELEMENTSOF(ret->bins); i++)
-                ret->bins[i] = checkpoint < 0 ? carried_load(&row->bins[i], &row->carry[i]) :
-                               (uint32_t) (__atomic_load_n(&row->bins[i], __ATOMIC_RELAXED) -
-                                           row->checkpoints[checkpoint][i]);
-        for (unsigned call = 0; call < QOS_MOUNT_TIMED; call++) {
-                ret->maxima[call] = w->boundary == 0 ? load(&row->maxima_total[call]) : 0;
-                for (uint64_t subwindow = MAX(w->bins_boundary, w->since / step);
-                     w->boundary > 0 && subwindow <= w->now / step; subwindow++) {
-                        uint64_t word = load(&row->maxima[call][subwindow % QOS_MOUNT_MAXIMA]);
-
-                        if (word >> QOS_MAXIMUM_BITS == (subwindow & (UINT64_MAX >> QOS_MAXIMUM_BITS)))
-                                ret->maxima[call] = MAX(ret->maxima[call], word & QOS_MAXIMUM_MASK);
-                }
-        }
+                ret->bins[i] = carried_load(&row->bins[i], &row->carry[i]);
 }
 
-static bool time_is_more(const MountCounts *a, const MountCounts *b) {
+/* The same as they were at the boundary of a mark and of a checkpoint, counts modulo 2^32; -1: nothing. */
+static void row_load_at(const union qos_storage_element *map, unsigned number, int mark, int checkpoint,
+                        MountCounts *ret) {
+        const struct qos_mount_row *row = &map[QOS_STORAGE_ROW + number].row;
+
+        *ret = (MountCounts) {};
+        if (mark >= 0) {
+                const struct qos_mount_mark *m = &map[QOS_STORAGE_MARKS + (unsigned) mark / 3].marks
+                                                          .rows[mark % 3][number];
+
+                memcpy(ret->counts.nsec, m->nsec, sizeof(m->nsec));
+                memcpy(ret->counts.bytes, m->bytes, sizeof(m->bytes));
+                for (unsigned i = 0; i < QOS_MOUNT_CALLS; i++) {
+                        ret->counts.count[i] = m->count[i];
+                        ret->counts.errors[i] = m->errors[i];
+                }
+        }
+        for (unsigned i = 0; i < ELEMENTSOF(ret->bins) && checkpoint >= 0; i++)
+                ret->bins[i] = row->checkpoints[checkpoint][i];
+}
+
+static void row_subtract(MountCounts *row, const MountCounts *before) {
+        for (unsigned i = 0; i < QOS_MOUNT_TIMED; i++)
+                row->counts.nsec[i] -= before->counts.nsec[i];
+        for (unsigned i = 0; i <= QOS_STORAGE_WRITE; i++)
+                row->counts.bytes[i] -= before->counts.bytes[i];
+        for (unsigned i = 0; i < QOS_MOUNT_CALLS; i++) {
+                row->counts.count[i] = (uint32_t) (row->counts.count[i] - before->counts.count[i]);
+                row->counts.errors[i] = (uint32_t) (row->counts.errors[i] - before->counts.errors[i]);
+        }
+        for (unsigned i = 0; i < ELEMENTSOF(row->bins); i++)
+                row->bins[i] = (uint32_t) (row->bins[i] - before->bins[i]);
+}
+
+/* The largest latency in sub-windows first to last of QOS_MOUNT_BINS_LEVEL. */
+static uint64_t row_get_maximum(const struct qos_mount_row *row, unsigned call, uint64_t first,
+                                uint64_t last) {
+        uint64_t max = 0;
+
+        for (uint64_t subwindow = first; subwindow <= last; subwindow++) {
+                uint64_t word = load(&row->maxima[call][subwindow % QOS_MOUNT_MAXIMA]);
+
+                if (word >> QOS_MAXIMUM_BITS == (subwindow & (UINT64_MAX >> QOS_MAXIMUM_BITS)))
+                        max = MAX(max, word & QOS_MAXIMUM_MASK);
+        }
+        return max;
+}
+
+/* Reads the row, less its values in a mark and the bins of a checkpoint; -1: since the map was created. */
+static void row_read(const MountWindow *w, unsigned number, int mark, int checkpoint, MountCounts *ret) {
+        const struct qos_mount_row *row = &w->map[QOS_STORAGE_ROW + number].row;
+        const uint64_t step = QOS_LEVEL_EPOCHS(QOS_MOUNT_BINS_LEVEL) * QOS_EPOCH_NSEC;
+        MountCounts before;
+
+        row_load(w->map, number, ret);
+        if (mark >= 0) {
+                row_load_at(w->map, number, mark, checkpoint, &before);
+                row_subtract(ret, &before);
+        }
+        for (unsigned call = 0; call < QOS_MOUNT_TIMED; call++)
+                ret->maxima[call] = w->boundary == 0 ? load(&row->maxima_total[call]) :
+                                    row_get_maximum(row, call, MAX(w->bins_boundary, w->since / step),
+                                                    w->now / step);
+}
+
+bool mount_time_is_more(const MountCounts *a, const MountCounts *b) {
         uint64_t x = 0, y = 0;
 
         for (unsigned i = 0; i < QOS_MOUNT_TIMED; i++) {
@@ -107,9 +145,9 @@ static void mounts_add(MountsReading *mounts, const MountReading *row) {
 
         least = mounts->rows + 1;
         for (size_t i = 2; i < mounts->n; i++)
-                if (time_is_more(&least->value, &mounts->rows[i].value))
+                if (mount_time_is_more(&least->value, &mounts->rows[i].value))
                         least = mounts->rows + i;
-        if (time_is_more(&row->value, &least->value)) {
+        if (mount_time_is_more(&row->value, &least->value)) {
                 mount_counts_add(&mounts->rows[0].value, &least->value);
                 *least = *row;
         } else
@@ -160,7 +198,7 @@ static int source_read(const MountWindow *w, MountsReading *mounts) {
 static int mount_compare(const void *a, const void *b) {
         const MountReading *x = a, *y = b;
 
-        return time_is_more(&x->value, &y->value) ? -1 : time_is_more(&y->value, &x->value) ? 1 :
+        return mount_time_is_more(&x->value, &y->value) ? -1 : mount_time_is_more(&y->value, &x->value) ? 1 :
                memcmp(&x->key, &y->key, sizeof(x->key));
 }
 
@@ -205,6 +243,101 @@ void mounts_read(const StorageSources *sources, uint64_t now, uint64_t window, M
                 ret->measured = r >= 0;
         }
         qsort(ret->rows + 1, ret->n - 1, sizeof(MountReading), mount_compare);
+}
+
+/* Reads all rows of a map in a step. Returns -EAGAIN if a program has changed them meanwhile, or if their
+ * values at its ends are not kept any more. */
+static int source_read_step(const StorageSource *s, uint64_t n, MountsReading *mounts) {
+        const uint64_t marks = QOS_LEVEL_EPOCHS(QOS_MOUNT_BINS_LEVEL) / QOS_LEVEL_EPOCHS(QOS_MOUNT_LEVEL);
+        const struct qos_storage_header *h = &s->map->header;
+        uint32_t folds = __atomic_load_n(&h->folds, __ATOMIC_ACQUIRE);
+        uint64_t newest = load(&h->epoch), step = newest / QOS_LEVEL_EPOCHS(QOS_MOUNT_BINS_LEVEL);
+        int mark = -1, checkpoint = -1, end_mark = -1, end_checkpoint = -1;
+        MountReading rows[QOS_STORAGE_ROWS] = {};
+
+        if (folds % 2 != 0 || __atomic_load_n(&h->rolling, __ATOMIC_ACQUIRE) != 0)
+                return -EAGAIN;
+        if (step < n)
+                return load(&h->epoch) == newest ? 0 : -EAGAIN;
+        if (n * WINDOW_STEP_NSEC > s->since) {
+                mark = boundaries_find(h->marks, QOS_MOUNT_MARKS, n * marks);
+                checkpoint = boundaries_find(h->checkpoints, QOS_MOUNT_CHECKPOINTS, n);
+                if (mark < 0 || checkpoint < 0)
+                        return -EAGAIN;
+        }
+        /* Otherwise no call since: the rows are as they were */
+        if (step > n) {
+                end_mark = boundaries_find(h->marks, QOS_MOUNT_MARKS, (n + 1) * marks);
+                end_checkpoint = boundaries_find(h->checkpoints, QOS_MOUNT_CHECKPOINTS, n + 1);
+                if (end_mark < 0 || end_checkpoint < 0)
+                        return -EAGAIN;
+        }
+
+        for (unsigned i = 1; i < QOS_STORAGE_ROWS; i++) {
+                MountCounts *value = &rows[i].value, before;
+
+                if (__atomic_load_n(&h->mounts[i].used, __ATOMIC_ACQUIRE) == 0)
+                        continue;
+                rows[i].key = h->mounts[i].key;
+                if (step > n)
+                        row_load_at(s->map, i, end_mark, end_checkpoint, value);
+                else
+                        row_load(s->map, i, value);
+                row_load_at(s->map, i, mark, checkpoint, &before);
+                row_subtract(value, &before);
+                for (unsigned call = 0; call < QOS_MOUNT_TIMED; call++)
+                        value->maxima[call] = row_get_maximum(&s->map[QOS_STORAGE_ROW + i].row, call, n, n);
+        }
+
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        if (__atomic_load_n(&h->folds, __ATOMIC_ACQUIRE) != folds ||
+            (step == n && load(&h->epoch) / QOS_LEVEL_EPOCHS(QOS_MOUNT_BINS_LEVEL) != n) ||
+            (mark >= 0 && (boundaries_find(h->marks, QOS_MOUNT_MARKS, n * marks) != mark ||
+                           boundaries_find(h->checkpoints, QOS_MOUNT_CHECKPOINTS, n) != checkpoint)))
+                return -EAGAIN;
+        for (unsigned i = 1; i < QOS_STORAGE_ROWS; i++)
+                if (mount_reading_get_device(rows + i) != 0)
+                        mounts_add(mounts, rows + i);
+        return 0;
+}
+
+int mounts_read_step(const StorageSources *sources, uint64_t n, MountsReading *ret) {
+        assert(sources);
+        assert(ret);
+
+        ret->rows[0] = (MountReading) {};
+        ret->n = 1;
+        ret->measured = n * WINDOW_STEP_NSEC > sources->since || !maps_are_older(sources->before);
+        if (!ret->measured)
+                return -ENODATA;
+        for (size_t i = 0; i < sources->n; i++) {
+                int r = -EAGAIN;
+
+                for (unsigned try = 0; try < TRIES_MAX && r < 0; try++)
+                        r = source_read_step(sources->sources + i, n, ret);
+                if (r < 0)
+                        return -ENODATA;
+        }
+        qsort(ret->rows + 1, ret->n - 1, sizeof(MountReading), mount_compare);
+        return 0;
+}
+
+int mounts_find_identity(const StorageSources *sources, bool (*matches)(uint32_t device, void *userdata),
+                         void *userdata, uint64_t *ret) {
+        for (size_t i = 0; i < sources->n; i++)
+                for (unsigned k = 1; k < QOS_STORAGE_ROWS; k++) {
+                        const struct qos_mount *m = &sources->sources[i].map->header.mounts[k];
+                        MountReading row = {};
+
+                        if (__atomic_load_n(&m->used, __ATOMIC_ACQUIRE) == 0)
+                                continue;
+                        row.key = m->key;
+                        if (!matches(mount_reading_get_device(&row), userdata))
+                                continue;
+                        *ret = mount_reading_get_identity(&row);
+                        return 0;
+                }
+        return -ENOENT;
 }
 
 /* Saturates at 0: rows are read after the unit, and include the newest calls. */
@@ -255,4 +388,11 @@ uint32_t mount_reading_get_device(const MountReading *row) {
 
         memcpy(&device, row->key.address + 8, sizeof(device));
         return device;
+}
+
+uint64_t mount_reading_get_identity(const MountReading *row) {
+        uint64_t identity;
+
+        memcpy(&identity, row->key.address, sizeof(identity));
+        return identity;
 }

@@ -30,10 +30,19 @@ typedef struct MountsReading {
  * recorded in between is then in the unit, and in no row. */
 void mounts_read(const StorageSources *sources, uint64_t now, uint64_t window, MountsReading *ret);
 
+/* Reads the rows of step n of the history, less row 0. -ENODATA: they are not known any more. Rows at the
+ * beginning of a step are kept until a second after its end. */
+int mounts_read_step(const StorageSources *sources, uint64_t n, MountsReading *ret);
+
+/* Identity of a file system with a row, selected by its device number. */
+int mounts_find_identity(const StorageSources *sources, bool (*matches)(uint32_t device, void *userdata),
+                         void *userdata, uint64_t *ret);
+
 /* Calculates the counters of row 0, so that all rows together are the unit. */
 void mounts_settle(MountsReading *mounts, const StorageReading *unit);
 
 void mount_counts_add(MountCounts *counts, const MountCounts *other);
+bool mount_time_is_more(const MountCounts *a, const MountCounts *b);
 
 /* call: READ, WRITE or SYNC. Quantiles and maximum are those of the bins, count and mean those of the
  * window. */
@@ -42,3 +51,6 @@ void mount_get_latency(const MountCounts *counts, enum qos_storage_call call, un
 
 /* Device number in the kernel's internal encoding. */
 uint32_t mount_reading_get_device(const MountReading *row);
+
+/* Differs for each file system, also if the device number is the same. */
+uint64_t mount_reading_get_identity(const MountReading *row);

@@ -11,6 +11,7 @@
 #include "heatmap-grid.h"
 #include "history-charts.h"
 #include "qosctl.h"
+#include "selector.h"
 #include "svg.h"
 #include "table.h"
 #include "unit-history.h"
@@ -71,19 +72,25 @@ static int find_unit(Client *c, char **argv, Names *names) {
 }
 
 static void add_value(Table *t, sd_json_variant *step, const char *metric, const char *unit) {
-        sd_json_variant *v = value_find(step, metric);
+        sd_json_variant *v = value_find(step, metric), *values = value_find(step, "values");
         char buf[FORMAT_MAX];
-        uint64_t n;
-        double d;
 
-        if (value_unsigned(step, metric, &n) && !streq(unit, "1/s"))
+        /* Of a file system */
+        if (!v && values)
+                v = sd_json_variant_by_key(values, metric);
+        if (v && sd_json_variant_is_unsigned(v) && !streq(unit, "1/s")) {
+                uint64_t n = sd_json_variant_unsigned(v);
+
                 table_add(t, COLOR_NONE, "%s",
                           streq(unit, "ns")    ? format_duration(buf, n) :
                           streq(unit, "bytes") ? format_bytes(buf, n) :
                                                  format_count(buf, n));
-        else if (value_real(step, metric, &d))
+        } else if (v && sd_json_variant_is_number(v)) {
+                double d = sd_json_variant_real(v);
+
                 table_add(t, COLOR_NONE, "%s",
                           streq(unit, "1/s") ? format_rate(buf, d) : format_real(buf, d));
+        }
         else if (v && sd_json_variant_is_string(v))
                 table_add(t, COLOR_NONE, "%s", sd_json_variant_string(v));
         else
@@ -144,9 +151,15 @@ static int print_history(sd_json_variant *reply, const Replies *catalogue, char 
                 }
                 table_add(t, COLOR_NONE, "%s", format_time(buf, at, now));
 
-                for (size_t k = 0; k < n_metrics; k++)
+                for (size_t k = 0; k < n_metrics; k++) {
+                        char whole[SELECTOR_METRIC_MAX];
+                        Selector selector;
+
+                        if (selector_parse(metrics[k], &selector, whole) < 0)
+                                *whole = '\0';
                         add_value(t, s, metrics[k],
-                                  value_string(catalogue_find(catalogue, metrics[k]), "unit") ?: "");
+                                  value_string(catalogue_find(catalogue, whole), "unit") ?: "");
+                }
                 if (n_metrics > 0)
                         continue;
                 add_value(t, s, SERVER "rate", "1/s");

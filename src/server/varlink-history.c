@@ -3,11 +3,24 @@
 /* History */
 
 #include "history.h"
+#include "mounts.h"
 #include "snapshot-json.h"
+#include "unit-mounts.h"
 #include "varlink-connection.h"
 
 /* Limit of steps in a reply, which no level of the history exceeds. */
 #define HISTORY_STEPS_MAX MAX(HISTORY_FINE_STEPS, HISTORY_COARSE_STEPS)
+
+/* A metric of a file system. */
+typedef struct HistoryValue {
+        const char *name;
+        const Metric *metric;
+        uint64_t identity;              /* of the file system */
+        bool found;                     /* it has a row */
+} HistoryValue;
+
+/* Metrics of file systems in one request: in each step, to add a value copies those before it. */
+#define HISTORY_SELECTED_MAX 64U
 
 typedef struct HistoryQuery {
         uint64_t since;                 /* CLOCK_REALTIME, us */
@@ -15,6 +28,8 @@ typedef struct HistoryQuery {
         unsigned minimum_samples;
         bool *metrics;                  /* by index in metric_table: whether it is requested */
         unsigned distributions;         /* bit mask of requested ones */
+        HistoryValue *values;
+        size_t n_values;
 
         sd_json_variant **steps;
         size_t n;
@@ -24,9 +39,34 @@ static void history_query_done(HistoryQuery *q) {
         json_unref_all(q->steps, q->n);
         free(q->steps);
         free(q->metrics);
+        free(q->values);
+}
+
+/* NULL: none was requested. */
+static int history_query_get_values(const HistoryQuery *q, const HistoryStep *s, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *object = NULL;
+        int r = 0;
+
+        if (q->n_values > 0)
+                r = sd_json_variant_new_object(&object, NULL, 0);
+        for (size_t i = 0; i < q->n_values && r >= 0; i++) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *value = NULL;
+                Metrics metrics;
+
+                if (!q->values[i].found)
+                        continue;
+                history_step_get_mount(s, q->values[i].identity, q->minimum_samples, &metrics);
+                r = metric_to_json(q->values[i].metric, &metrics, &value);
+                if (r > 0)
+                        r = sd_json_variant_set_field(&object, q->values[i].name, value);
+        }
+        if (r >= 0)
+                *ret = TAKE_PTR(object);
+        return r;
 }
 
 static int history_query_add(const HistoryStep *s, void *userdata) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *values = NULL;
         HistoryQuery *q = ASSERT_PTR(userdata);
         Metrics metrics;
         int r;
@@ -41,7 +81,9 @@ static int history_query_add(const HistoryStep *s, void *userdata) {
 
         if (q->n >= HISTORY_STEPS_MAX)
                 return -E2BIG;
-        r = history_step_to_json(s, &metrics, q->distributions, q->steps + q->n);
+        r = history_query_get_values(q, s, &values);
+        if (r >= 0)
+                r = history_step_to_json(s, &metrics, q->distributions, values, q->steps + q->n);
         if (r >= 0)
                 q->n++;
         return r;
@@ -67,7 +109,26 @@ static void history_query_want(HistoryQuery *q, const Metric *metric) {
         q->metrics[metric_find(name) - metric_table] = true;
 }
 
-static int history_query_parse(HistoryQuery *q, char **names, QosError *e) {
+/* Returns 0 if the name is none of a file system. */
+static int history_query_add_value(HistoryQuery *q, Unit *u, const char *name) {
+        char whole[SELECTOR_METRIC_MAX];
+        const Metric *metric;
+        Selector selector;
+        Metrics metrics;
+
+        if (selector_parse(name, &selector, whole) < 0 || selector.type != SELECTOR_MOUNT)
+                return 0;
+        metric = metric_find(whole);
+        mount_get_metrics(&(Mount) {}, &metrics);
+        if (!metric || !metric_is_present(metric, &metrics) || startswith(whole, "storage.submitted."))
+                return 0;
+        q->values[q->n_values] = (HistoryValue) { .name = name, .metric = metric };
+        q->values[q->n_values].found = unit_find_mount(u, &selector, &q->values[q->n_values].identity) >= 0;
+        q->n_values++;
+        return 1;
+}
+
+static int history_query_parse(HistoryQuery *q, Unit *u, char **names, QosError *e) {
         for (size_t i = 0; i < metric_table_size && !(names && *names); i++)
                 q->metrics[i] = history_has_metric(metric_table + i);
 
@@ -81,6 +142,8 @@ static int history_query_parse(HistoryQuery *q, char **names, QosError *e) {
                         q->distributions |= 1U << d;
                 else if (metric && history_has_metric(metric))
                         history_query_want(q, metric);
+                else if (history_query_add_value(q, u, *name) > 0)
+                        continue;
                 else if (metric || is_distribution(*name) ||
                          (selector_parse(*name, &selector, whole) >= 0 &&
                           (metric_find(whole) || is_distribution(whole))))
@@ -88,7 +151,8 @@ static int history_query_parse(HistoryQuery *q, char **names, QosError *e) {
                                              "no history is kept of '%s', only of counters, rates, latency "
                                              "and time to first byte, requests in flight "
                                              "and open connections of the whole unit, its shares and "
-                                             "threads by state, and some of its waits", *name);
+                                             "threads by state, some of its waits, and reads, writes and "
+                                             "syncs of its file systems", *name);
                 else
                         return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, *name,
                                              "there is no metric '%s', see 'qosctl list-metrics'", *name);
@@ -116,6 +180,7 @@ int vl_method_history(sd_varlink *link, sd_json_variant *parameters, sd_varlink_
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
         Connection *c = ASSERT_PTR(userdata);
+        size_t n_names = 0;
         HistoryLevel level;
         Unit *u;
         int r;
@@ -140,18 +205,26 @@ int vl_method_history(sd_varlink *link, sd_json_variant *parameters, sd_varlink_
         if (!u)
                 return connection_reply_missing(c, flags, p.unit, &e);
 
+        while (p.names && p.names[n_names])
+                n_names++;
+
         q = (HistoryQuery) {
                 .since = p.since,
                 .step = p.step,
                 .minimum_samples = c->server->manager->config.minimum_samples,
                 .metrics = new0(bool, metric_table_size),
+                .values = new0(HistoryValue, n_names + 1),
                 .steps = new0(sd_json_variant*, HISTORY_STEPS_MAX),
         };
-        if (!q.metrics || !q.steps)
+        if (!q.metrics || !q.values || !q.steps)
                 return -ENOMEM;
-        r = history_query_parse(&q, p.names, &e);
+        r = history_query_parse(&q, u, p.names, &e);
         if (r < 0)
                 return vl_reply_error(link, r, &e);
+        if (q.n_values > HISTORY_SELECTED_MAX)
+                return sd_varlink_error_invalid_parameter_name(link, "metrics");
+        if (q.n_values > 0 && !connection_may_see_peers(c, u))
+                return sd_varlink_error(link, SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);
 
         r = unit_collect_history(u);
         if (r >= 0)

@@ -219,7 +219,9 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(storage, Storage, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Buckets of the requested distributions that were measured"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(histograms, StepHistogram,
-                                                SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
+                                                SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requested metrics of file systems by name, those that the step has"),
+                SD_VARLINK_DEFINE_FIELD(values, SD_VARLINK_OBJECT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(
                 Attach,
@@ -389,8 +391,11 @@ static SD_VARLINK_DEFINE_METHOD(
 static SD_VARLINK_DEFINE_METHOD(
                 History,
                 DEFINE_INPUT_UNIT,
-                FIELD_COMMENT("Names of metrics, or of distributions such as \"requests.server.latency\", "
-                              "which are returned with their buckets. Default, also if empty: all metrics"),
+                FIELD_COMMENT("Names of metrics, of distributions such as \"requests.server.latency\", "
+                              "which are returned with their buckets, or, for root and for the user that "
+                              "owns the control group, at most 64 of a file system "
+                              "(\"storage.mounts[/srv].reads.latency.p99\"). Default, also if empty: all "
+                              "metrics of the whole unit"),
                 SD_VARLINK_DEFINE_INPUT(metrics, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Time after which the returned steps end, in microseconds since 1970 UTC. "
                               "Default: an hour ago"),

@@ -3,6 +3,7 @@
 
 import ctypes
 import fcntl
+import glob
 import mmap
 import os
 import signal
@@ -818,6 +819,45 @@ def history():
     wait_for("the step is in the history", lambda: 37 in writes(), 70, pause=0.5)
     kill_qosd()
     check(37 in writes(), f"{writes()}")
+
+
+@test(deadline=240, vm="nightly", needs_program="storage_read_begin")
+def history_of_a_mount():
+    """The history has the calls on a file system by step, also after a kill of qosd. With another file system of the
+    same device number, and at the same place, it begins anew."""
+    u = Worker()
+    attach(u, "--probes=storage")
+    u.start()
+    with Mounts() as mounts:
+        point = u.directory + "/m"
+        device = mounts.make(point)
+        count, longest = f"storage.mounts[{point}].writes.count", f"storage.mounts[{device}].writes.latency.max"
+
+        def values(metric):
+            steps = varlink("History", unit=u.name, metrics=[metric])["steps"]
+            return [s["values"][metric] for s in steps if metric in s["values"]]
+
+        next_step()
+        u.do("f = os.open('m/f', os.O_CREAT|os.O_RDWR); [os.write(f, b'x' * 10) for i in range(37)]; os.close(f)")
+        wait_for("the step is in the history", lambda: 37 in values(count), 30, pause=0.2)
+        slowest = values(longest)
+        check(len(slowest) == 1 and slowest[0] == rows(u)[point]["writes"]["latency"]["max"], f"{slowest}")
+        check(" 37\n" in qosctl("history", u.name, count).stdout, "it is in no line")
+        found = time.time()
+        wait_for("it is saved", lambda: max(os.stat(f).st_mtime for f in glob.glob("/run/qosd/history-*")) > found, 70)
+        kill_qosd()
+        check(37 in values(count), f"{values(count)} after a kill of qosd")
+
+        mounts.drop(point)
+        for i in range(20):
+            if mounts.make(point) == device:
+                break
+            mounts.drop(point)
+        else:
+            check(False, "no device number is reused")
+        next_step()
+        u.do("f = os.open('m/f', os.O_CREAT|os.O_RDWR); [os.write(f, b'x' * 10) for i in range(5)]; os.close(f)")
+        wait_for("the step is in the history", lambda: values(count) == [5], 30, pause=0.2)
 
 
 @test(deadline=60, vm="nightly", needs_program="storage_sync_begin")

@@ -257,7 +257,8 @@ static HistoryStep make_step(uint64_t index, uint64_t count, unsigned first_bin,
 }
 
 static bool steps_equal(const HistoryStep *a, const HistoryStep *b) {
-        return memcmp(a, b, sizeof(HistoryStep)) == 0;
+        return memcmp(a, b, offsetof(HistoryStep, mounts)) == 0 &&
+               memcmp(a->mounts, b->mounts, a->n_mounts * sizeof(HistoryMount)) == 0;
 }
 
 typedef struct Seen {
@@ -512,6 +513,82 @@ static void test_merge(void) {
         }
 }
 
+/* Steps with file systems, and those without. All have their amounts. */
+static int count_mounts(const HistoryStep *s, void *userdata) {
+        size_t *n = userdata;
+
+        check(s->amounts[HISTORY_CPU_COVERED] > 0 || s->index < 4000);
+        n[s->n_mounts > 0]++;
+        return 0;
+}
+
+static HistoryMount make_mount(uint64_t identity, uint64_t reads, uint64_t nsec) {
+        HistoryMount m = { .identity = identity };
+
+        m.value.counts.count[QOS_STORAGE_READ] = reads;
+        m.value.counts.bytes[QOS_STORAGE_READ] = 4096 * reads;
+        m.value.counts.nsec[QOS_STORAGE_READ] = nsec * reads;
+        m.value.counts.errors[QOS_MOUNT_CHANGE] = identity % 7;
+        m.value.bins[17] = reads;
+        m.value.maxima[QOS_STORAGE_READ] = nsec;
+        return m;
+}
+
+/* File systems of a step are kept, also by a later reading that has none, and merged by identity: those with
+ * the most time remain. They are what is dropped first when the space does not suffice. */
+static void test_mounts(void) {
+        _cleanup_history_ History *h = NULL;
+        HistoryStep s = make_step(3001, 10, 50, 10);
+        size_t n[2] = {};
+        Metrics m;
+        Seen seen;
+
+        check(history_new(&h) >= 0);
+        for (unsigned i = 0; i < 3; i++)
+                s.mounts[s.n_mounts++] = make_mount(UINT64_MAX - i, 100 + i, 1000000);
+        check(history_put(h, &s) >= 0);
+        s.n_mounts = 0;
+        check(history_put(h, &s) >= 0);
+        seen = look(h, HISTORY_FINE);
+        check(seen.step.n_mounts == 3 && memcmp(seen.step.mounts, s.mounts, 3 * sizeof(*s.mounts)) == 0);
+        history_step_get_mount(&seen.step, UINT64_MAX - 2, 5, &m);
+        check(m.storage.timed[QOS_STORAGE_READ].calls.count == 102 &&
+              m.storage.timed[QOS_STORAGE_READ].latency.mean == 1000000 &&
+              m.storage.timed[QOS_STORAGE_READ].latency.max == 1000000 &&
+              m.storage.bytes[QOS_STORAGE_READ] == UINT64_C(4096) * 102 &&
+              m.storage.timed[QOS_STORAGE_WRITE].calls.count == 0);
+        history_step_get_mount(&seen.step, 5, 5, &m);
+        check(m.storage.timed[QOS_STORAGE_READ].calls.count == ABSENT);
+
+        s = make_step(3002, 10, 50, 10);
+        for (unsigned i = 0; i < HISTORY_MOUNTS_MAX; i++)
+                s.mounts[s.n_mounts++] = make_mount(i == 0 ? UINT64_MAX : i, 1000, 500000 * (i + 1));
+        check(history_put(h, &s) >= 0);
+        seen = look(h, HISTORY_COARSE);
+        check(seen.n == 1 && seen.step.n_mounts == HISTORY_MOUNTS_MAX);
+        history_step_get_mount(&seen.step, UINT64_MAX, 5, &m);
+        check(m.storage.timed[QOS_STORAGE_READ].calls.count == 1100);
+        history_step_get_mount(&seen.step, HISTORY_MOUNTS_MAX - 1, 5, &m);
+        check(m.storage.timed[QOS_STORAGE_READ].calls.count == 1000);
+        history_step_get_mount(&seen.step, UINT64_MAX - 1, 5, &m);
+        check(m.storage.timed[QOS_STORAGE_READ].calls.count == ABSENT);
+
+        for (uint64_t k = 0; k < HISTORY_FINE_STEPS; k++) {
+                s = make_step(4000 + k, 10, 50, 10);
+                for (unsigned i = 0; i < HISTORY_MOUNTS_MAX; i++)
+                        s.mounts[s.n_mounts++] = make_mount(UINT64_MAX - i, 100 + k, 1000000);
+                for (unsigned i = 0; i < HISTORY_MOUNTS_MAX * QOS_MOUNT_BINS; i++)
+                        s.mounts[i / QOS_MOUNT_BINS].value.bins[i % QOS_MOUNT_BINS] = 1 + k;
+                s.amounts[HISTORY_CPU_COVERED] = STEP;
+                check(history_put(h, &s) >= 0);
+                check(history_roll(h, 4000 + k) >= 0);
+                check(file_size(h) <= HISTORY_SIZE_MAX);
+        }
+        check(history_foreach(h, HISTORY_FINE, count_mounts, n) >= 0);
+        check(n[false] > 0 && n[true] > 0 && n[false] + n[true] == HISTORY_FINE_STEPS);
+        check(look(h, HISTORY_FINE).step.n_mounts == HISTORY_MOUNTS_MAX);
+}
+
 /* Worse than any service: each bin has some thousand samples, different ones in both distributions, all
  * day. */
 static void test_bound(void) {
@@ -757,6 +834,7 @@ static const struct {
         { "record", test_amounts          },
         { "record", test_levels           },
         { "merge",  test_merge            },
+        { "merge",  test_mounts           },
         { "merge",  test_bound            },
         { "merge",  test_busy             },
         { "day",    test_amounts_of_a_day },

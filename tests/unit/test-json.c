@@ -674,7 +674,7 @@ static void test_history(void) {
         for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++)
                 s.amounts[i] = 1;
         history_step_get_metrics(&s, 5, &m);
-        check(history_step_to_json(&s, &m, 0, &v) >= 0);
+        check(history_step_to_json(&s, &m, 0, NULL, &v) >= 0);
         check(idl_matches(idl_find(SD_VARLINK_STRUCT_TYPE, "HistoryStep"), SD_VARLINK_REGULAR, v));
         check(sd_json_variant_unsigned(by_path(v, "contention.memory.majorFaults")) == 1);
         for (size_t i = 0; i < metric_table_size; i++)

@@ -514,6 +514,57 @@ static void test_mount_reused(void) {
         check(m.rows[0].value.bins[QOS_MOUNT_BINS + 5] == 100); /* 1 us, of the last 20 s */
 }
 
+static bool has_device(uint32_t device, void *userdata) {
+        return device == *(const uint32_t*) userdata;
+}
+
+/* Steps of rows, read right after their end, whether other calls followed or not; and the identity, which a
+ * file system with the same device number does not have. */
+static void test_mount_steps(void) {
+        static const FileSystem first = { 50, 0xffff888100000000, { 1, 1 }, "tmpfs" },
+                                second = { 50, 0xffff888100000000, { 2, 2 }, "tmpfs" };
+        const uint64_t step = WINDOW_STEP_NSEC, n = START / step;
+        _cleanup_free_ union qos_storage_element *map = map_new(START);
+        const StorageSource source = { .map = map, .since = START };
+        const StorageSources sources = { .sources = &source, .n = 1, .since = START };
+        uint64_t identity, next;
+        uint32_t device = 50;
+        MountsReading m;
+        Distribution d;
+
+        for (unsigned i = 0; i < 100; i++)
+                record_on(map, &first, START + i * NSEC_PER_SEC / 5, QOS_STORAGE_WRITE, 10,
+                          i < 50 ? 5000000 : 3000);
+        record_on(map, &first, START + 20 * NSEC_PER_SEC - 1, QOS_STORAGE_READ, -EIO, 1000);
+
+        /* That it is over is not known to the programs */
+        check(mounts_read_step(&sources, n + 1, &m) == 0 && m.n == 2);
+        check(m.rows[1].value.counts.count[QOS_STORAGE_WRITE] == 50 &&
+              m.rows[1].value.counts.bytes[QOS_STORAGE_WRITE] == 500 &&
+              m.rows[1].value.counts.errors[QOS_STORAGE_READ] == 1);
+        mount_get_latency(&m.rows[1].value, QOS_STORAGE_WRITE, 5, &d);
+        check(d.count == 50 && d.mean == 3000 && d.max == 3000 && d.p50 <= 3600);
+
+        record_on(map, &first, START + 21 * NSEC_PER_SEC, QOS_STORAGE_WRITE, 10, 7000000);
+        check(mounts_read_step(&sources, n + 1, &m) == 0 && m.n == 2);
+        check(m.rows[1].value.counts.count[QOS_STORAGE_WRITE] == 50 &&
+              m.rows[1].value.maxima[QOS_STORAGE_WRITE] == 3000 &&
+              m.rows[1].value.bins[QOS_MOUNT_BINS + mount_bin(histogram_coarse_bin(
+                                              histogram_fine_bin(3000)))] == 50);
+        check(mounts_read_step(&sources, n + 2, &m) == 0);
+        check(m.rows[1].value.counts.count[QOS_STORAGE_WRITE] == 1);
+        check(mounts_read_step(&sources, n + 3, &m) == 0 && m.n == 1);
+        for (unsigned i = 0; i < 20; i++)
+                record_on(map, &first, START + (40 + i) * NSEC_PER_SEC, QOS_STORAGE_WRITE, 10, 1000);
+        check(mounts_read_step(&sources, n + 1, &m) == -ENODATA);
+
+        check(mounts_find_identity(&sources, has_device, &device, &identity) == 0);
+        record_on(map, &second, START + 60 * NSEC_PER_SEC, QOS_STORAGE_WRITE, 10, 1000);
+        check(mounts_find_identity(&sources, has_device, &device, &next) == 0 && next != identity);
+        device = 51;
+        check(mounts_find_identity(&sources, has_device, &device, &next) == -ENOENT);
+}
+
 /* With more file systems than rows, those with most time have a row, also if that changes later. */
 static void test_mounts_many(void) {
         _cleanup_free_ union qos_storage_element *map = map_new(START);
@@ -573,6 +624,7 @@ int main(void) {
         test_in_flight();
         test_mounts();
         test_mount_reused();
+        test_mount_steps();
         test_mounts_many();
         test_mounts_nested();
         return 0;

@@ -13,8 +13,9 @@
 #include "unit-map.h"
 
 /* Interval of collecting: the kernel keeps WINDOW_STEPS steps, which leaves time for late wakeups and a
- * restart. */
-#define HISTORY_USEC (5 * (HISTORY_FINE_NSEC / NSEC_PER_USEC))
+ * restart. Of file systems it keeps one. */
+#define HISTORY_USEC (5 * HISTORY_MOUNTS_USEC)
+#define HISTORY_MOUNTS_USEC (HISTORY_FINE_NSEC / NSEC_PER_USEC)
 
 /* Delay after the end of a step, for programs that are still recording in it. */
 #define HISTORY_DELAY_USEC (100 * USEC_PER_MSEC)
@@ -58,11 +59,14 @@ void manager_forget_histories(Manager *m) {
         (void) closedir(d);
 }
 
-void manager_collect_history(Manager *m) {
+/* Collects the steps of all units, or of those with file systems, and saves the histories. */
+static void manager_collect(Manager *m, bool all) {
         FOREACH_UNIT(u, m) {
                 _cleanup_free_ char *path = NULL;
                 int r;
 
+                if (!all && !u->storage.map)
+                        continue;
                 unit_collect_usage(u);
                 r = unit_collect_history(u);
                 if (r >= 0)
@@ -78,14 +82,23 @@ void manager_collect_history(Manager *m) {
         }
 }
 
+void manager_collect_history(Manager *m) {
+        manager_collect(m, /* all= */ true);
+}
+
 static int on_history(sd_event_source *source, uint64_t usec, void *userdata) {
         Manager *m = ASSERT_PTR(userdata);
-        uint64_t now = now_usec(CLOCK_MONOTONIC);
+        uint64_t now = now_usec(CLOCK_MONOTONIC), next = UINT64_MAX;
+        bool all = now >= m->readings.history.all_at;
 
-        manager_collect_history(m);
+        manager_collect(m, all);
 
-        (void) sd_event_source_set_time(source, (now / HISTORY_USEC + 1) * HISTORY_USEC +
-                                        HISTORY_DELAY_USEC);
+        if (all)
+                m->readings.history.all_at = (now / HISTORY_USEC + 1) * HISTORY_USEC + HISTORY_DELAY_USEC;
+        FOREACH_UNIT(u, m)
+                if (u->storage.map)
+                        next = (now / HISTORY_MOUNTS_USEC + 1) * HISTORY_MOUNTS_USEC + HISTORY_DELAY_USEC;
+        (void) sd_event_source_set_time(source, MIN(next, m->readings.history.all_at));
         (void) sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
         return 0;
 }

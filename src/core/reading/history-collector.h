@@ -30,6 +30,7 @@ typedef struct HistoryCollector {
         char *prefix;                   /* path of history files, without the number of the slot; NULL:
                                          * none */
         sd_event_source *timer;         /* while a unit is observed */
+        uint64_t all_at;                /* CLOCK_MONOTONIC us, when those of all units are due */
 } HistoryCollector;
 
 int history_collector_init(Manager *m);

@@ -97,6 +97,18 @@ static void step_fill_storage(Unit *u, HistoryStep *s) {
                 a[HISTORY_STORAGE_BYTES + call] = reading.counts.sums[QOS_STORAGE_BYTES_READ + call];
 }
 
+/* The programs keep the values of rows at the beginning of the newest step only. */
+static void step_fill_mounts(Unit *u, HistoryStep *s) {
+        StorageSource buffer[UNITS_MAX_LIMIT];
+        StorageSources sources;
+        MountsReading mounts;
+
+        if (is_measured(manager_get_measured(u->manager), MEASURED_STORAGE_CALLS + QOS_STORAGE_READ) &&
+            unit_get_storage_sources(u, buffer, &sources) &&
+            mounts_read_step(&sources, s->index, &mounts) >= 0)
+                history_step_set_mounts(s, &mounts);
+}
+
 static void step_fill_requests(Unit *u, const WindowReading *reading, bool newest, HistoryStep *s) {
         uint64_t *a = s->amounts;
         Snapshot snapshot;
@@ -184,6 +196,8 @@ int unit_collect_history(Unit *u) {
                 step_fill_requests(u, &counters, n + 1 == current, &step);
                 step_fill_contention(u, now, n + 1 == current, &step);
                 step_fill_storage(u, &step);
+                if (n + 1 == current)
+                        step_fill_mounts(u, &step);
                 step.violated = violated;
 
                 r = history_put(u->history.steps, &step);

@@ -2,6 +2,7 @@
 
 #include "manager.h"
 #include "mounts.h"
+#include "storage-probe.h"
 #include "unit-mounts.h"
 
 int unit_reading_read_storage(const UnitReading *r, uint64_t window, StorageReading *ret,
@@ -43,4 +44,29 @@ size_t mounts_fill(const UnitReading *r, const MountsReading *mounts, Mount *ret
         if (row_is_used(mounts->rows))
                 mount_fill(&r->context, mounts->rows, ret + n++);
         return n;
+}
+
+typedef struct MountSearch {
+        MountNames *names;
+        const Selector *selector;
+} MountSearch;
+
+static bool mount_is_selected(uint32_t device, void *userdata) {
+        const MountSearch *search = ASSERT_PTR(userdata);
+        const MountLine *name = mount_names_find(search->names, device);
+        char buf[MOUNT_DEVICE_MAX];
+
+        mount_format_device(device, buf);
+        return selector_matches_text(search->selector, buf) ||
+               (name && selector_matches_text(search->selector, name->point));
+}
+
+int unit_find_mount(Unit *u, const Selector *s, uint64_t *ret) {
+        MountSearch search = { .names = &u->manager->readings.mount_names, .selector = s };
+        StorageSource buffer[UNITS_MAX_LIMIT];
+        StorageSources sources;
+
+        if (!unit_get_storage_sources(u, buffer, &sources))
+                return -ENOENT;
+        return mounts_find_identity(&sources, mount_is_selected, &search, ret);
 }
