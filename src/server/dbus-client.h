@@ -58,6 +58,7 @@ struct Call {
         ProbeMask probes;
         ExcludeList excludes;
         uint64_t duration_usec;
+        uint64_t window;
         char *unit;
         char *threshold;        /* rule or name */
         Diagnosing *diagnosing;
@@ -126,6 +127,10 @@ int read_options(sd_bus_message *m, AttachOptions *o, sd_bus_error *error);
 int method_attach(BusServer *b, sd_bus_message *m, const char *unit, const AttachOptions *o,
                   sd_bus_error *error);
 int method_change_threshold(BusServer *b, sd_bus_message *m, const Action *action, sd_bus_error *error);
+
+/* dbus-snapshot.c */
+int method_snapshot(BusServer *b, sd_bus_message *m, sd_bus_error *error);
+int method_snapshot_mounts(BusServer *b, sd_bus_message *m, sd_bus_error *error);
 
 /* dbus-diagnose.c */
 int method_diagnose(BusServer *b, sd_bus_message *m, const char *unit, uint64_t interval,

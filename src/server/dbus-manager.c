@@ -4,7 +4,6 @@
 #include "dbus-client.h"
 #include "dbus-manager.h"
 #include "log.h"
-#include "metric.h"
 #include "vtable-manager.h"
 
 #define BUS_NAME "org.qosd1"
@@ -170,76 +169,12 @@ static int manager_method_get_unit(sd_bus_message *m, void *userdata, sd_bus_err
         return sd_bus_reply_method_return(m, "o", path);
 }
 
-static int append_metric(sd_bus_message *reply, const Metric *metric, const Metrics *values) {
-        const char *s;
-        uint64_t n;
-        double d;
-
-        switch (metric->type) {
-        case METRIC_INTEGER:
-                return metric_get_integer(metric, values, &n) ? sd_bus_message_append(reply, "{sv}",
-                                metric->name, "t", n) : 0;
-        case METRIC_REAL:
-                return metric_get_real(metric, values, &d) ?
-                       sd_bus_message_append(reply, "{sv}", metric->name, "d", d) : 0;
-        default:
-                return metric_get_string(metric, values, &s) ? sd_bus_message_append(reply, "{sv}",
-                                metric->name, "s", s) : 0;
-        }
+static int manager_method_snapshot(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        return method_snapshot(ASSERT_PTR(userdata), m, error);
 }
 
-static int manager_method_snapshot(sd_bus_message *m, void *userdata, sd_bus_error *error) {
-        _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
-        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
-        BusServer *b = ASSERT_PTR(userdata);
-        uint64_t window;
-        const char *name;
-        Snapshot s;
-        Unit *u;
-        int r;
-
-        r = sd_bus_message_read(m, "st", &name, &window);
-        if (r < 0)
-                return r;
-        if (window == UINT64_MAX)
-                window = b->manager->config.default_window_nsec;
-        else if (window != WINDOW_TOTAL && !window_is_valid(window))
-                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
-                                         "There is no window of %llu ns, expected " WINDOW_EXPECTED,
-                                         (unsigned long long) window);
-
-        u = manager_get_unit(b->manager, name, &e);
-        if (!u)
-                return bus_reply_missing(b, m, name, &e, error);
-        unit_get_snapshot(u, window, &s);
-
-        r = sd_bus_message_new_method_return(m, &reply);
-        if (r >= 0)
-                r = sd_bus_message_open_container(reply, 'a', "{sv}");
-        if (r >= 0)
-                r = sd_bus_message_append(reply, "{sv}{sv}{sv}{sv}{sv}{sv}{sv}{sv}",
-                                          "unit", "s", u->name,
-                                          "controlGroup", "s", strempty(u->control_group),
-                                          "activeState", "s", u->active_state,
-                                          "attachedSince", "t", u->attached_since / NSEC_PER_USEC,
-                                          "seq", "t", s.seq,
-                                          "timestamp", "t", s.timestamp / NSEC_PER_USEC,
-                                          "covered", "t", s.covered,
-                                          "drops", "t", s.drops);
-        if (r >= 0 && window != WINDOW_TOTAL)
-                r = sd_bus_message_append(reply, "{sv}", "window", "t", s.window);
-        if (r >= 0 && !sd_id128_is_null(u->invocation_id))
-                r = sd_bus_message_append(reply, "{sv}", "invocationId", "s",
-                                          SD_ID128_TO_STRING(u->invocation_id));
-        if (r >= 0 && !__builtin_isnan(s.cost_share))
-                r = sd_bus_message_append(reply, "{sv}", "cost.share", "d", s.cost_share);
-        for (size_t i = 0; i < metric_table_size && r >= 0; i++)
-                r = append_metric(reply, metric_table + i, &s.metrics);
-        if (r >= 0)
-                r = sd_bus_message_close_container(reply);
-        if (r < 0)
-                return r;
-        return sd_bus_send(NULL, reply, NULL);
+static int manager_method_snapshot_mounts(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        return method_snapshot_mounts(ASSERT_PTR(userdata), m, error);
 }
 
 static int manager_method_diagnose(sd_bus_message *m, void *userdata, sd_bus_error *error) {

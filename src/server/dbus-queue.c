@@ -466,7 +466,7 @@ static bool call_has_effect(sd_bus_message *m) {
         const char *member = strempty(sd_bus_message_get_member(m));
 
         return !startswith(member, "Get") && !startswith(member, "List") &&
-               !streq(member, "Snapshot") && !streq(member, "Introspect") && !streq(member, "Ping");
+               !startswith(member, "Snapshot") && !streq(member, "Introspect") && !streq(member, "Ping");
 }
 
 /* -EMSGSIZE: the arguments are too large, or those of a recent call of the sender were. */

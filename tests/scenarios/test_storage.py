@@ -10,9 +10,10 @@ import signal
 import subprocess
 import time
 
-from scenario import (Unit, attach, check, equal, kill_qosd, lookup, qosctl, qosctl_json, snapshot, test, varlink,
-                      wait_for)
-from test_history import next_step
+import scenario
+from scenario import (Unit, attach, busctl_call, check, equal, kill_qosd, lookup, qosctl, qosctl_json, snapshot,
+                      test, varlink, wait_for)
+from test_history import STATE, next_step
 from test_nested import new_slice
 from test_thresholds import wait_state
 
@@ -362,6 +363,10 @@ def calls_by_mount():
         equal(qosctl("show", "--window=total", f"-P{name}", "--value", u.name).stdout.strip(), "33", name)
         name = f"storage.mounts[{device}].syncs.count"
         equal(qosctl("show", "--window=total", f"-P{name}", "--value", u.name).stdout.strip(), "2", name)
+        bus = {m.get("mount") or m.get("device"): m
+               for m in scenario.plain(busctl_call("SnapshotMounts", "st", u.name, 0)[0])}
+        equal((bus[shown]["storage.writes.count"], bus[shown]["storage.syncs.latency.count"], bus[shown]["type"]),
+              (33, 1, "tmpfs"), "the row on D-Bus")
         table = qosctl("mounts", "--window=total", u.name).stdout
         check(shown in table and "\x1b[31md" not in table, table)
 
@@ -844,7 +849,9 @@ def history_of_a_mount():
         check(len(slowest) == 1 and slowest[0] == rows(u)[point]["writes"]["latency"]["max"], f"{slowest}")
         check(" 37\n" in qosctl("history", u.name, count).stdout, "it is in no line")
         found = time.time()
-        wait_for("it is saved", lambda: max(os.stat(f).st_mtime for f in glob.glob("/run/qosd/history-*")) > found, 70)
+        wait_for("it is saved",
+                 lambda: max((os.stat(f).st_mtime for f in glob.glob(f"{STATE}/history-*")), default=0) > found,
+                 70)
         kill_qosd()
         check(37 in values(count), f"{values(count)} after a kill of qosd")
 
