@@ -300,10 +300,10 @@ static void print_record_field(xmlNode *n) {
                 const char *type = attribute(n, "type");
 
                 print_comment(attribute(n, "doc"));
-                if (!streq(type, "s") && !streq(type, "b") && !streq(type, "d"))
-                        fail(n, "Expected one of the types b, d and s, not '%s'", type);
-                print_field(name, *type == 's' ? "STRING" : *type == 'b' ? "BOOL" : "FLOAT",
-                            "SD_VARLINK_NULLABLE");
+                if (!streq(type, "s") && !streq(type, "b") && !streq(type, "d") && !streq(type, "t"))
+                        fail(n, "Expected one of the types b, d, s and t, not '%s'", type);
+                print_field(name, *type == 's' ? "STRING" : *type == 'b' ? "BOOL" :
+                                  *type == 't' ? "INT" : "FLOAT", "SD_VARLINK_NULLABLE");
                 return;
         }
 

@@ -34,6 +34,8 @@ void mount_fill(const ReadingContext *c, const MountReading *row, Mount *ret) {
         *ret = (Mount) {
                 .opens = calls_get(c, row, QOS_STORAGE_OPEN, QOS_STORAGE_OPEN),
                 .changes = calls_get(c, row, QOS_MOUNT_CHANGE, QOS_STORAGE_CHANGE),
+                .round_trips = ABSENT,
+                .round_trip_nsec = ABSENT,
         };
         if (device != 0) {
                 mount_format_device(device, ret->device);

@@ -170,6 +170,10 @@ static void add_mounts(JsonWriter *w, const Snapshot *s) {
                         json_writer_add_string(w, "device", m->device);
                 }
                 add_record_metrics(w, mount_metrics, m);
+                if (m->round_trips != ABSENT) {
+                        json_writer_add_unsigned(w, "machineRoundTrips", m->round_trips);
+                        json_writer_add_unsigned(w, "machineRoundTripTime", m->round_trip_nsec);
+                }
                 json_writer_close(w);
         }
         json_writer_close_some(w);

@@ -326,6 +326,7 @@ typedef struct Mount {
         uint64_t bytes[QOS_STORAGE_WRITE + 1];
         StorageCalls opens, changes;
         StorageRequests submitted[QOS_STORAGE_WRITE + 1];
+        uint64_t round_trips, round_trip_nsec; /* to the server, of the whole machine, since the mount */
 } Mount;
 
 /* All entries of a unit's map, and the first endpoint. */

@@ -100,6 +100,9 @@ static int append_mount(sd_bus_message *reply, const Mount *mount) {
                                           mount->device);
         if (r >= 0 && !isempty(mount->point))
                 r = sd_bus_message_append(reply, "{sv}", "mount", "s", mount->point);
+        if (r >= 0 && mount->round_trips != ABSENT)
+                r = sd_bus_message_append(reply, "{sv}{sv}", "machineRoundTrips", "t", mount->round_trips,
+                                          "machineRoundTripTime", "t", mount->round_trip_nsec);
         for (size_t i = 0; i < metric_table_size && r >= 0; i++)
                 r = append_metric(reply, metric_table + i, &metrics);
         return r < 0 ? r : sd_bus_message_close_container(reply);

@@ -26,6 +26,15 @@ def set_quota(device, uid, limit):
         raise OSError(ctypes.get_errno(), "quotactl")
 
 
+def round_trips(point):
+    """Operations of NFS on the mount, and their time in ms, as the kernel counts them for the whole machine."""
+    with open("/proc/self/mountstats") as f:
+        text = f.read()
+    lines = text[text.index(f" mounted on {point} "):].split("per-op statistics\n")[1].split("\ndevice")[0]
+    numbers = [line.split(":")[1].split() for line in lines.splitlines() if ":" in line]
+    return sum(int(n[0]) for n in numbers), sum(int(n[6]) for n in numbers)
+
+
 def timed(u, line):
     """ns in which the program executes the line."""
     begun = time.monotonic_ns()
@@ -234,6 +243,13 @@ def hanging_read():
              "os.preadv(f, [m], 0)")
         reads = storage(u)["reads"]["count"]
         equal(storage(u)["inFlight"], 0, "calls in flight")
+        truth, before = round_trips(point), rows(u)[point]
+        u.do("[os.preadv(f, [m], 4096 * (i % 10)) for i in range(50)]")
+        row, now = rows(u)[point], round_trips(point)
+        check(truth[0] <= before["machineRoundTrips"] <= row["machineRoundTrips"] - 50 <= now[0] - 50 and
+              before["machineRoundTripTime"] <= row["machineRoundTripTime"] <= now[1] * 1_000_000,
+              f"{before}, {row}: round trips, from {truth} to {now}")
+        reads += 50
         stop()
         os.write(u.lines, b"os.preadv(f, [m], 4096)")
         wait_for("the read hangs", lambda: storage(u).get("oldestInFlight", 0) > 2_000_000_000, 30)

@@ -592,7 +592,8 @@ static void test_mounts(void) {
         static const char expected[] =
                 "[{\"mount\":\"/srv\",\"type\":\"ext4\",\"device\":\"8:1\","
                 "\"reads\":{\"count\":1,\"errors\":2,\"bytes\":3,\"latency\":{\"count\":1,\"mean\":5}},"
-                "\"opens\":{\"count\":7,\"errors\":0},\"changes\":{\"count\":0,\"errors\":0}},"
+                "\"opens\":{\"count\":7,\"errors\":0},\"changes\":{\"count\":0,\"errors\":0},"
+                "\"machineRoundTrips\":9,\"machineRoundTripTime\":1000000},"
                 "{\"rest\":true,\"opens\":{\"count\":0,\"errors\":0},"
                 "\"changes\":{\"count\":0,\"errors\":0}}]";
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *others = NULL;
@@ -618,7 +619,9 @@ static void test_mounts(void) {
                 for (unsigned call = 0; call <= QOS_STORAGE_WRITE; call++)
                         s.mounts[i].submitted[call] = (StorageRequests) { { ABSENT, ABSENT }, ABSENT,
                                                                           ABSENT };
+                s.mounts[i].round_trips = i == 0 ? 9 : ABSENT;
         }
+        s.mounts[0].round_trip_nsec = 1000000;
         s.mounts[0].timed[QOS_STORAGE_READ].latency.count = 1;
         s.mounts[0].timed[QOS_STORAGE_READ].latency.mean = 5;
 

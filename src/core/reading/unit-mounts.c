@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 #include "manager.h"
+#include "mount-server.h"
 #include "mounts.h"
 #include "storage-probe.h"
 #include "unit-mounts.h"
@@ -40,6 +41,8 @@ size_t mounts_fill(const UnitReading *r, const MountsReading *mounts, Mount *ret
                 mount_fill(&r->context, mounts->rows + i, m);
                 if (name && strlen(name->point) < sizeof(m->point))
                         strcpy(m->point, name->point);
+                if (name && name->remote && startswith(m->type, "nfs"))
+                        (void) mount_server_read(name, &m->round_trips, &m->round_trip_nsec);
         }
         if (row_is_used(mounts->rows))
                 mount_fill(&r->context, mounts->rows, ret + n++);
