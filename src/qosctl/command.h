@@ -49,6 +49,7 @@ enum {
         OPTION_REPEAT,
         OPTION_SINCE,
         OPTION_SVG,
+        OPTION_REPORT,
         OPTION_TIMEOUT,
         OPTION_NOW,
         OPTION_LISTENING,

@@ -277,8 +277,7 @@ int unit_diagnose(Client *c, const char *unit, const DiagnoseOptions *options, b
         return r;
 }
 
-/* Returns an exit status. */
-static int check_interval(void) {
+int diagnose_check_interval(void) {
         /* Windows of qosd for which there are readings of the machine */
         if (arg_for > 0 && arg_for != 60 * NSEC_PER_SEC && arg_for != 300 * NSEC_PER_SEC &&
             (arg_for % NSEC_PER_SEC != 0 || arg_for > 10 * NSEC_PER_SEC)) {
@@ -290,7 +289,7 @@ static int check_interval(void) {
         return STATUS_OK;
 }
 
-static uint64_t get_interval(void) {
+uint64_t diagnose_get_interval(void) {
         return arg_for > 0 ? arg_for : DIAGNOSE_NSEC;
 }
 
@@ -306,7 +305,7 @@ int verb_diagnose(int argc, char **argv) {
         bool interrupted;
         int r;
 
-        r = check_interval();
+        r = diagnose_check_interval();
         if (r != STATUS_OK)
                 return r;
         if (arg_against) {
@@ -319,7 +318,7 @@ int verb_diagnose(int argc, char **argv) {
         if (r < 0)
                 return r;
         r = unit_diagnose(c, argv[0],
-                          &(DiagnoseOptions) { .interval = get_interval(), .baseline = baseline },
+                          &(DiagnoseOptions) { .interval = diagnose_get_interval(), .baseline = baseline },
                           &interrupted, &reply);
         if (r != 0)
                 return unit_fail(r, &reply, "diagnose", argv[0]);
@@ -351,7 +350,8 @@ static int collect_diagnosis(int argc, char **argv, Replies *ret) {
         r = client_connect(&c);
         if (r < 0)
                 return r;
-        r = unit_diagnose(c, argv[0], &(DiagnoseOptions) { .interval = get_interval() }, &interrupted, ret);
+        r = unit_diagnose(c, argv[0], &(DiagnoseOptions) { .interval = diagnose_get_interval() },
+                          &interrupted, ret);
         return r != 0 ? client_fail(r, ret, "diagnose '%s'", argv[0]) : verdict_to_status(ret->items[0]);
 }
 
@@ -361,7 +361,7 @@ int verb_diagnose_hosts(int argc, char **argv) {
         Host *hosts;
         size_t n;
 
-        r = check_interval();
+        r = diagnose_check_interval();
         if (r != STATUS_OK)
                 return r;
         if (arg_save || arg_against) {
@@ -372,7 +372,7 @@ int verb_diagnose_hosts(int argc, char **argv) {
                 return STATUS_USAGE;
         }
 
-        status = hosts_collect(collect_diagnosis, argc, argv, get_interval(), &hosts, &n);
+        status = hosts_collect(collect_diagnosis, argc, argv, diagnose_get_interval(), &hosts, &n);
         if (status < 0)
                 return status;
 

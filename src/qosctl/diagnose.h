@@ -18,3 +18,8 @@ int unit_diagnose(Client *c, const char *unit, const DiagnoseOptions *options, b
 
 /* Prints the text of a finding, and the suggested command; if follow is false, not "qosctl why". */
 void finding_print(sd_json_variant *finding, bool follow);
+
+/* Whether --for= is a time over which a unit can be diagnosed; logs. Returns an exit status. */
+int diagnose_check_interval(void);
+/* That of --for=, or the default; ns. */
+uint64_t diagnose_get_interval(void);

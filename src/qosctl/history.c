@@ -58,19 +58,6 @@ static int check_output(void) {
         return STATUS_USAGE;
 }
 
-static int find_unit(Client *c, char **argv, Names *names) {
-        int r;
-
-        r = names_expand_attached(c, 1, argv, names);
-        if (r != STATUS_OK)
-                return r;
-        if (names->n != 1) {
-                (void) log_failure(-EINVAL, "Expected one unit, but '%s' matches %zu.", argv[0], names->n);
-                return STATUS_USAGE;
-        }
-        return STATUS_OK;
-}
-
 static void add_value(Table *t, sd_json_variant *step, const char *metric, const char *unit) {
         sd_json_variant *v = value_find(step, metric), *values = value_find(step, "values");
         char buf[FORMAT_MAX];
@@ -264,7 +251,7 @@ int verb_history(int argc, char **argv) {
         r = client_connect(&c);
         if (r < 0)
                 return r;
-        r = find_unit(c, argv, &names);
+        r = names_expand_one(c, argv[0], &names);
         if (r != STATUS_OK)
                 return r;
 
@@ -321,7 +308,7 @@ int verb_heatmap(int argc, char **argv) {
         r = client_connect(&c);
         if (r < 0)
                 return r;
-        r = find_unit(c, argv, &names);
+        r = names_expand_one(c, argv[0], &names);
         if (r != STATUS_OK)
                 return r;
         r = history_get(c, names.items[0], metrics, &reply);

@@ -131,6 +131,10 @@ static int parse_against(const char *value) {
         return parse_text(value, &arg_against, "file name", "against");
 }
 
+static int parse_output(const char *value) {
+        return parse_text(value, &arg_output, "file name", "output");
+}
+
 static int parse_exec(const char *value) {
         return parse_text(value, &arg_exec, "command", "exec");
 }
@@ -263,16 +267,26 @@ const Option option_table[] = {
           "100ms 500ms 1s 10s 60s 5min total",
           .parse = parse_window_option },
         { "   --since=TIME", OPTION_SINCE,
-          "With history, heatmap: start time (default: 1h)",
+          "With history, heatmap, report: start time (default:\n"
+          "an hour ago)",
           "5min 10min 1h 6h today yesterday",
           .parse = parse_since_option },
         { "   --until=TIME", OPTION_SINCE,
-          "With history, heatmap: end time (default: now)",
+          "With history, heatmap, report: end time (default:\n"
+          "now)",
           "5min 10min 1h 6h today yesterday",
           .parse = parse_until_option },
         { "   --svg", OPTION_SVG,
           "With history, heatmap: draw a picture in SVG",
           .set = &arg_svg },
+        { "-o --output=FILE", OPTION_REPORT,
+          "With report: write to FILE",
+          ":files",
+          .parse = parse_output },
+        { "   --redact", OPTION_REPORT,
+          "With report: replace names of peers, endpoints,\n"
+          "files and other units",
+          .set = &arg_redact },
         { "-a --all", OPTION_ALL,
           "With list: include units with listening sockets\n"
           "With detach: all units",
@@ -300,7 +314,8 @@ const Option option_table[] = {
         { "   --for=SPAN", OPTION_FOR,
           "With attach: detach after SPAN\n"
           "With threads, resources: sample for SPAN\n"
-          "With diagnose: observe for SPAN (default: 10s)\n"
+          "With diagnose, report: observe for SPAN (default:\n"
+          "10s)\n"
           "With why: observe each unit for SPAN (default: 5s)",
           "1s 2s 5s 10s 1min 10min 1h 1d",
           .parse = parse_for },

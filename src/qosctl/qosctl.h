@@ -33,7 +33,8 @@ extern unsigned arg_buckets_max;        /* limit for native histograms; 0: no li
 extern unsigned arg_series_max;         /* limit for all units together; 0: no limit */
 extern bool arg_help, arg_version;
 extern bool arg_no_pager, arg_legend, arg_ask_password;
-extern bool arg_all, arg_value, arg_batch, arg_now, arg_verbose, arg_listening, arg_yes, arg_user, arg_svg;
+extern bool arg_all, arg_value, arg_batch, arg_now, arg_verbose, arg_listening, arg_yes, arg_user;
+extern bool arg_svg, arg_redact;
 extern const char *arg_host; /* the only host, or the host that this process queries; NULL: local, or
                               * several */
 extern char **arg_hosts;                /* NULL: local */
@@ -47,6 +48,7 @@ extern uint64_t arg_timeout;            /* ns; 0: no limit */
 extern uint64_t arg_for;                /* ns; 0: no limit */
 extern const char *arg_save;            /* files of baselines; NULL: none */
 extern const char *arg_against;
+extern const char *arg_output;          /* file of a report; NULL: standard output */
 extern const char *arg_exec;            /* command of monitor; NULL: none */
 extern uint64_t arg_delay;              /* ns */
 extern uint64_t arg_interval;           /* ns; 0: not given */
@@ -79,6 +81,7 @@ int verb_metrics(int argc, char **argv);
 int verb_diagnose(int argc, char **argv);
 int verb_diagnose_hosts(int argc, char **argv);
 int verb_why(int argc, char **argv);
+int verb_report(int argc, char **argv);
 int verb_set_threshold(int argc, char **argv);
 int verb_clear_threshold(int argc, char **argv);
 int verb_list_thresholds(int argc, char **argv);

@@ -47,10 +47,6 @@ void svg_print_text(FILE *f, const char *s) {
                         (void) fputs("&lt;", f);
                 else if (*p == '>')
                         (void) fputs("&gt;", f);
-                else if (*p == '"')
-                        (void) fputs("&quot;", f);
-                else if (*p == '\'')
-                        (void) fputs("&#39;", f);
                 else if (*p < 0x20 || *p == 0x7f)
                         (void) fprintf(f, "\\x%02x", *p);
                 else if (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)

@@ -36,7 +36,7 @@ typedef struct SvgChart {
         bool logarithmic;       /* values that are not positive are not drawn */
 } SvgChart;
 
-/* Prints text as characters of XML and HTML; control characters, also those of bidirectional text, are
+/* Prints text between the tags of XML and HTML; control characters, also those of bidirectional text, are
  * escaped visibly. */
 void svg_print_text(FILE *f, const char *s);
 

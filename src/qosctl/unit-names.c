@@ -93,6 +93,19 @@ static bool loaded_unit_matches(const char *pattern, const char *unit) {
                (suffix && endswith(pattern, suffix));
 }
 
+int names_expand_one(Client *c, char *pattern, Names *ret) {
+        int r;
+
+        r = names_expand_attached(c, 1, &pattern, ret);
+        if (r != STATUS_OK)
+                return r;
+        if (ret->n != 1) {
+                (void) log_failure(-EINVAL, "Expected one unit, but '%s' matches %zu.", pattern, ret->n);
+                return STATUS_USAGE;
+        }
+        return STATUS_OK;
+}
+
 int names_expand_loaded(int argc, char **argv, Names *ret) {
         _cleanup_(sd_bus_flush_close_unrefp) sd_bus *bus = NULL;
         int r, status = STATUS_OK;

@@ -28,6 +28,8 @@ bool is_glob(const char *s);
 /* Expands patterns to attached units. Other names are copied, as qosd resolves them. Returns an exit status;
  * STATUS_NOT_ATTACHED for patterns without matches, which are logged. */
 int names_expand_attached(Client *c, int argc, char **argv, Names *ret);
+/* As above, for a verb of one unit: a pattern that matches several is a usage error. */
+int names_expand_one(Client *c, char *pattern, Names *ret);
 /* Expands patterns to units that the local service manager has loaded. Returns an exit status. */
 int names_expand_loaded(int argc, char **argv, Names *ret);
 /* Loads a unit by its name, an alias, or its name without suffix. Returns an exit status, or a negative

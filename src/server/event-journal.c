@@ -10,13 +10,11 @@
 #include "evidence.h"
 #include "journal-queue.h"
 #include "log.h"
+#include "message-id.h"
 #include "observer.h"
 #include "snapshot-json.h"
 #include "state-label.h"
 #include "threshold-monitor.h"
-
-/* Message ID of changes of the state of a threshold, see qosd(8). */
-#define MESSAGE_ID_CROSSED "8272b84be6e04d7c8c0a0281c76e711d"
 
 /* Limit of findings in a verdict, which are the most important ones. */
 #define VERDICT_FINDINGS_MAX 3U

@@ -3,13 +3,15 @@
 qosd."""
 
 import glob
+import html
 import itertools
+import json
 import time
 
 import scenario
-from scenario import (SEC, Talk, attach, check, equal, fresh_qosd, kill_qosd, lookup, qosctl, qosctl_json, qosd_pid,
-                      start_served,
-                      systemctl, test, varlink, varlink_error, wait_for, wait_qosd, wake_ups)
+from scenario import (SEC, Talk, attach, check, equal, fresh_qosd, kill_qosd, load, lookup, qosctl, qosctl_json,
+                      qosd_pid, run, start_served, systemctl, test, varlink, varlink_error, wait_for, wait_qosd,
+                      wake_ups)
 
 STEP = 10 * SEC
 STATE = "/run/qosd/state"
@@ -184,3 +186,32 @@ def what_is_refused():
           "no message about an empty history")
     check("No complete step of 10s is recorded" in qosctl("heatmap", s.name, "--since=now").stdout,
           "no message about an empty heatmap")
+
+
+@test()
+def report_in_one_file():
+    """A report has the requests that the client has sent, and the changes of a threshold as the journal has them."""
+    s = attach(start_served(mode="thread"))
+    qosctl("set-threshold", s.name, "slow: requests.server.firstByte.max > 1us over 1s for 0s")
+    sent = 0
+
+    def violated():
+        nonlocal sent
+        load(s, connections=4, number=50)
+        sent += 50
+        lines = run("journalctl", "-u", "qosd.service", f"UNIT={s.name}", "QOS_STATE=violated", "-o", "cat",
+                    "--no-pager").stdout.splitlines()
+        return [line for line in lines if "'slow' violated" in line]
+
+    wait_for("the journal has it", violated)
+    text = qosctl("report", s.name, "--for=1s").stdout
+    raw = json.loads(html.unescape(text.partition("<pre id=raw>")[2].partition("</pre>")[0]))
+    equal(lookup(raw["total"], "requests.server.count"), sent, "requests")
+    equal(lookup(raw["total"], "requests.server.latency.count"), sent, "samples")
+    messages = run("journalctl", "-u", "qosd.service", f"UNIT={s.name}", "QOS_THRESHOLD=slow", "-o", "cat",
+                   "--no-pager").stdout.splitlines()
+    changes = [c["text"] for c in raw["changes"]]
+    equal(changes, messages[:len(changes)], "changes of the threshold")
+    check(any(c["state"] == "violated" for c in raw["changes"]), f"changes: {raw['changes']}")
+    check(html.escape(changes[0], quote=False) in text.partition("<details>")[0], "no change in the table")
+    equal([t["threshold"]["name"] for t in raw["thresholds"]], ["slow"], "thresholds")

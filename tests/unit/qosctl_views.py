@@ -152,13 +152,15 @@ class List(Test):
         out = self.out_of("help")
         self.assertEqual([line for line in out.splitlines() if len(line) > 80], [])
         options = {"window": ["list", "status", "show", "resources", "mounts", "top", "histogram", "monitor"],
-                   "since": ["history", "heatmap"], "svg": ["history", "heatmap"],
+                   "since": ["history", "heatmap", "report"], "svg": ["history", "heatmap"],
+                   "output": ["report"],
                    "all": ["list", "detach"], "listening": ["attach"], "yes": ["attach"],
-                   "probes": ["attach", "enable"], "for": ["attach", "threads", "resources", "diagnose", "why"],
+                   "probes": ["attach", "enable"], "for": ["attach", "threads", "resources", "diagnose", "why",
+                                                             "report"],
                    "save": ["diagnose"], "format": ["metrics"], "verbose": ["metrics"], "timeout": ["wait"],
                    "exec": ["monitor"], "value": ["show"], "delay": ["top"]}
         verbs = re.findall(r"^  ([a-z-]+)(?: .*)?$", out.split("Options:")[0], re.M)
-        self.assertEqual(len(verbs), 28)
+        self.assertEqual(len(verbs), 29)
         for verb in verbs:
             text = self.out_of("help", verb)
             self.assertRegex(text, rf"^qosctl \[OPTIONS\.\.\.\] {verb}[ \n]")

@@ -14,7 +14,8 @@ import unittest
 import util_qosctl
 
 MODULES = ["qosctl_attach", "qosctl_diagnoses", "qosctl_figures", "qosctl_hosts", "qosctl_metrics",
-           "qosctl_pictures", "qosctl_thresholds", "qosctl_top", "qosctl_usage", "qosctl_views"]
+           "qosctl_pictures", "qosctl_report", "qosctl_thresholds", "qosctl_top", "qosctl_usage",
+           "qosctl_views"]
 # Independent of the number of CPUs, as most tests wait for intervals of qosctl
 WORKERS = 4
 
