@@ -115,9 +115,9 @@ static double sends_time(const DiagnosisFigures *f) {
         return fmin(sum, f->answer);
 }
 
-/* Adds a finding on the response, or on the request. known: waits of responses are known. */
-static void diagnose_way(const DiagnosisEvidence *e, bool answer, bool known, bool losing, double time,
-                         Diagnosis *d) {
+/* Adds a finding on the transfer of responses, or else of requests. known: waits of responses are known. */
+static void diagnose_transfer(const DiagnosisEvidence *e, bool responses, bool known, bool losing,
+                              double time, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
         double share = time / (f->first_byte + f->answer);
         double full = send_time(f, QOS_SEND_WAIT_WINDOW_FULL), path = send_time(f, QOS_SEND_WAIT_PATH),
@@ -126,7 +126,7 @@ static void diagnose_way(const DiagnosisEvidence *e, bool answer, bool known, bo
                            "bytes are on their way",
                    *again = losing ? "; segments are retransmitted" : "";
 
-        if (!answer)
+        if (!responses)
                 (void) diagnosis_add(d, &(FindingCause) {
                                 .kind = FINDING_NETWORK,
                                 .certainty = losing ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY, .share = share,
@@ -166,7 +166,7 @@ static void diagnose_path(const DiagnosisEvidence *e, Diagnosis *d) {
                 worst = MAX(f->receive, held), share = worst / whole;
         double lost = f->retransmits / (f->rate * MAX(f->bytes_out / SEGMENT_BYTES, 1.0)),
                 leaving = f->rate * f->answer / NSEC_PER_SEC;
-        bool answer = held >= f->receive;
+        bool responses = held >= f->receive;
         bool compared = e->normal && !isnan(e->normal->retransmits) && e->normal->rate > 0, losing, usual,
              paced;
 
@@ -179,13 +179,13 @@ static void diagnose_path(const DiagnosisEvidence *e, Diagnosis *d) {
          * unsent data */
         paced = known ? f->answer >= WAIT_MIN_NSEC && f->answer >= SHARE_MOST * whole &&
                         sends_time(f) < SHARE_MOST * f->answer :
-                answer && worst >= WAIT_MIN_NSEC && f->serving > 0 &&
+                responses && worst >= WAIT_MIN_NSEC && f->serving > 0 &&
                 f->serving < PACED_MAX * MIN(leaving, 1.0);
-        if (paced && answer)
+        if (paced && responses)
                 worst = 0;
 
         if (worst >= SHARE_MOST * whole && worst >= WAIT_MIN_NSEC)
-                diagnose_way(e, answer, known, losing, worst, d);
+                diagnose_transfer(e, responses, known, losing, worst, d);
         else if (losing && (compared || lost >= RETRANSMITS_MOST || d->n_findings > 0))
                 /* Without a baseline, losses that are usual with distant clients are not a finding */
                 (void) diagnosis_add(d, &(FindingCause) {

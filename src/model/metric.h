@@ -16,7 +16,7 @@ typedef enum MetricType {
 } MetricType;
 
 typedef enum MetricKind {
-        METRIC_GAUGE,           /* a level, or a value over the window */
+        METRIC_GAUGE,           /* a current value, or one over the window */
         METRIC_COUNTER,         /* events or bytes in the window; also in "totals" */
 } MetricKind;
 
@@ -28,7 +28,7 @@ typedef struct Metric {
         size_t offset;                  /* in struct Metrics */
         MetricType type;
         MetricKind kind;
-        const char *unit;               /* "ns", "bytes", "1/s", "1" (a pure number) or "" (a word) */
+        const char *unit;               /* "ns", "bytes", "1/s", "1" (a plain number) or "" (a string) */
         bool essential;                 /* exported by default */
         const char *description;        /* one sentence */
 } Metric;

@@ -41,7 +41,7 @@ extern const Quantile quantile_table[QUANTILES];
 
 /* Whether n samples have at least minimum_samples on either side of the quantile q. */
 bool quantile_is_known(uint64_t n, double q, uint64_t minimum_samples);
-/* Minimum number of samples for that. */
+/* Returns the minimum n for which quantile_is_known(). */
 uint64_t quantile_get_samples_needed(double q, uint64_t minimum_samples);
 
 void distribution_set_absent(Distribution *d);

@@ -33,21 +33,21 @@ static void threshold_done(XqosThreshold *t) {
         *t = (XqosThreshold) {};
 }
 
-static void starts_clear(XqosSection *d, XqosEvent e) {
-        while (d->n_starts[e] > 0)
-                free(d->starts[e][--d->n_starts[e]]);
+static void starts_clear(XqosSection *s, XqosEvent e) {
+        while (s->n_starts[e] > 0)
+                free(s->starts[e][--s->n_starts[e]]);
 }
 
-void xqos_section_done(XqosSection *d) {
+void xqos_section_done(XqosSection *s) {
         for (XqosEvent e = 0; e < _XQOS_EVENT_MAX; e++)
-                starts_clear(d, e);
-        for (size_t i = 0; i < d->n_thresholds; i++)
-                threshold_done(d->thresholds + i);
-        *d = (XqosSection) {};
+                starts_clear(s, e);
+        for (size_t i = 0; i < s->n_thresholds; i++)
+                threshold_done(s->thresholds + i);
+        *s = (XqosSection) {};
 }
 
-bool xqos_section_is_empty(const XqosSection *d) {
-        return d->probes == 0 && d->excludes.n == 0 && d->n_thresholds == 0;
+bool xqos_section_is_empty(const XqosSection *s) {
+        return s->probes == 0 && s->excludes.n == 0 && s->n_thresholds == 0;
 }
 
 static const char* excerpt_of(const char *s) {
@@ -57,7 +57,7 @@ static const char* excerpt_of(const char *s) {
 }
 
 /* Logs something invalid in a line, which is ignored. */
-static void _printf_(4, 5) section_ignore(XqosSection *d, const char *path, unsigned line,
+static void _printf_(4, 5) section_ignore(XqosSection *s, const char *path, unsigned line,
                                           const char *format, ...) {
         _cleanup_free_ char *text = NULL;
         va_list ap;
@@ -67,46 +67,46 @@ static void _printf_(4, 5) section_ignore(XqosSection *d, const char *path, unsi
                 text = NULL;
         va_end(ap);
         log_warning("%s:%u: %s", path, line, text ?: "invalid, ignoring.");
-        d->n_ignored++;
+        s->n_ignored++;
 }
 
 /* Parses a list of words. */
-static void set_observe(XqosSection *d, const char *path, unsigned line, char *value) {
+static void set_observe(XqosSection *s, const char *path, unsigned line, char *value) {
         char *state;
 
-        d->never = streq(value, "no");
-        if (isempty(value) || d->never) {
-                d->probes = 0;
+        s->never = streq(value, "no");
+        if (isempty(value) || s->never) {
+                s->probes = 0;
                 return;
         }
         for (char *word = strtok_r(value, " \t", &state); word; word = strtok_r(NULL, " \t", &state)) {
                 ProbeMask probe = probe_mask_from_name(word);
 
                 if (probe == 0)
-                        section_ignore(d, path, line, "Observe= expects probes " PROBES_LISTED
+                        section_ignore(s, path, line, "Observe= expects probes " PROBES_LISTED
                                        ", or 'no', got '%s', ignoring it.", excerpt_of(word));
-                d->probes |= probe;
+                s->probes |= probe;
         }
 }
 
-static void set_exclude(XqosSection *d, const char *path, unsigned line, char *value) {
+static void set_exclude(XqosSection *s, const char *path, unsigned line, char *value) {
         char *state;
         int r;
 
         for (char *word = strtok_r(value, " \t", &state); word; word = strtok_r(NULL, " \t", &state)) {
-                r = exclude_list_add(&d->excludes, word);
+                r = exclude_list_add(&s->excludes, word);
                 if (r == -E2BIG)
-                        section_ignore(d, path, line,
+                        section_ignore(s, path, line,
                                        "Exclude= has more than %u exclusions, ignoring '%s'.",
                                        EXCLUDES_MAX, excerpt_of(word));
                 else if (r < 0)
-                        section_ignore(d, path, line,
+                        section_ignore(s, path, line,
                                        "Exclude= expects exclusions like 'port:9100', 'http:/healthz' or "
                                        "'redis:BRPOP', got '%s', ignoring it.", excerpt_of(word));
         }
 }
 
-static int set_threshold(XqosSection *d, const char *path, unsigned line, const char *value) {
+static int set_threshold(XqosSection *s, const char *path, unsigned line, const char *value) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         XqosThreshold new = {}, *t = NULL;
         ThresholdRule rule;
@@ -116,15 +116,15 @@ static int set_threshold(XqosSection *d, const char *path, unsigned line, const 
         if (r == -ENOMEM)
                 return r;
         if (r < 0) {
-                section_ignore(d, path, line, "%s, ignoring.", e.message);
+                section_ignore(s, path, line, "%s, ignoring.", e.message);
                 return 0;
         }
 
-        for (size_t i = 0; i < d->n_thresholds && !t; i++)
-                if (streq(d->thresholds[i].name, rule.name))
-                        t = d->thresholds + i;
-        if (!t && d->n_thresholds >= XQOS_THRESHOLDS_MAX) {
-                section_ignore(d, path, line, "more than %u thresholds, ignoring '%s'.",
+        for (size_t i = 0; i < s->n_thresholds && !t; i++)
+                if (streq(s->thresholds[i].name, rule.name))
+                        t = s->thresholds + i;
+        if (!t && s->n_thresholds >= XQOS_THRESHOLDS_MAX) {
+                section_ignore(s, path, line, "more than %u thresholds, ignoring '%s'.",
                                XQOS_THRESHOLDS_MAX, rule.name);
                 return 0;
         }
@@ -139,18 +139,18 @@ static int set_threshold(XqosSection *d, const char *path, unsigned line, const 
         if (t)
                 threshold_done(t);
         else
-                t = d->thresholds + d->n_thresholds++;
+                t = s->thresholds + s->n_thresholds++;
         *t = new;
         return 0;
 }
 
 /* Parses a list of units. name: of the setting. */
-static int set_starts(XqosSection *d, XqosEvent e, const char *name, const char *path, unsigned line,
+static int set_starts(XqosSection *s, XqosEvent e, const char *name, const char *path, unsigned line,
                       char *value) {
         char *state;
 
         if (isempty(value))
-                starts_clear(d, e);
+                starts_clear(s, e);
         for (char *word = strtok_r(value, " \t", &state); word; word = strtok_r(NULL, " \t", &state)) {
                 _cleanup_free_ char *expanded = NULL;
                 int r;
@@ -160,56 +160,56 @@ static int set_starts(XqosSection *d, XqosEvent e, const char *name, const char 
                 if (r == -ENOMEM)
                         return r;
                 if (r < 0)
-                        section_ignore(d, path, line,
+                        section_ignore(s, path, line,
                                        "%s= expects units with a suffix like 'notify@%%n.service', and the "
                                        "specifiers %%n, %%N, %%p, %%i or %%%%, got '%s', ignoring it.", name,
                                        excerpt_of(word));
-                else if (d->n_starts[e] >= XQOS_STARTS_MAX)
-                        section_ignore(d, path, line, "%s= has more than %u units, ignoring '%s'.", name,
+                else if (s->n_starts[e] >= XQOS_STARTS_MAX)
+                        section_ignore(s, path, line, "%s= has more than %u units, ignoring '%s'.", name,
                                        XQOS_STARTS_MAX, excerpt_of(word));
                 else {
-                        d->starts[e][d->n_starts[e]] = strdup(word);
-                        if (!d->starts[e][d->n_starts[e]])
+                        s->starts[e][s->n_starts[e]] = strdup(word);
+                        if (!s->starts[e][s->n_starts[e]])
                                 return -ENOMEM;
-                        d->n_starts[e]++;
+                        s->n_starts[e]++;
                 }
         }
         return 0;
 }
 
-static int set(XqosSection *d, const char *path, unsigned line, char *s) {
-        char *value = unit_file_split(&s);
+static int set(XqosSection *s, const char *path, unsigned line, char *name) {
+        char *value = unit_file_split(&name);
 
         if (!value) {
-                section_ignore(d, path, line,
+                section_ignore(s, path, line,
                                "expected 'Name=value' in " UNIT_FILE_SECTION ", got '%s', ignoring.",
-                               excerpt_of(s));
+                               excerpt_of(name));
                 return 0;
         }
-        if (streq(s, "Observe"))
-                set_observe(d, path, line, value);
-        else if (streq(s, "Exclude")) {
+        if (streq(name, "Observe"))
+                set_observe(s, path, line, value);
+        else if (streq(name, "Exclude")) {
                 if (isempty(value))
-                        d->excludes = (ExcludeList) {};
-                set_exclude(d, path, line, value);
-        } else if (streq(s, "Threshold")) {
+                        s->excludes = (ExcludeList) {};
+                set_exclude(s, path, line, value);
+        } else if (streq(name, "Threshold")) {
                 if (!isempty(value))
-                        return set_threshold(d, path, line, value);
-                while (d->n_thresholds > 0)
-                        threshold_done(d->thresholds + --d->n_thresholds);
-        } else if (streq(s, "OnViolated"))
-                return set_starts(d, XQOS_VIOLATED, s, path, line, value);
-        else if (streq(s, "OnCleared"))
-                return set_starts(d, XQOS_CLEARED, s, path, line, value);
+                        return set_threshold(s, path, line, value);
+                while (s->n_thresholds > 0)
+                        threshold_done(s->thresholds + --s->n_thresholds);
+        } else if (streq(name, "OnViolated"))
+                return set_starts(s, XQOS_VIOLATED, name, path, line, value);
+        else if (streq(name, "OnCleared"))
+                return set_starts(s, XQOS_CLEARED, name, path, line, value);
         else
-                section_ignore(d, path, line, "there is no setting '%s' in " UNIT_FILE_SECTION
+                section_ignore(s, path, line, "there is no setting '%s' in " UNIT_FILE_SECTION
                                ", expected Observe=, Exclude=, Threshold=, OnViolated= or OnCleared=, "
-                               "ignoring.", excerpt_of(s));
+                               "ignoring.", excerpt_of(name));
         return 0;
 }
 
 typedef struct Reading {
-        XqosSection *declaration;
+        XqosSection *section;
         const char *path;
 } Reading;
 
@@ -219,17 +219,17 @@ static int on_line(const char *section, char *line, unsigned number, void *userd
         if (!streq(section, UNIT_FILE_SECTION))
                 return 0;
         if (!line) {
-                section_ignore(r->declaration, r->path, number,
+                section_ignore(r->section, r->path, number,
                                "the line is longer than %u bytes, ignoring.", UNIT_FILE_LINE_MAX);
                 return 0;
         }
         if (!text_is_valid(line, strlen(line))) {
-                section_ignore(r->declaration, r->path, number, "not UTF-8 text, ignoring the line.");
+                section_ignore(r->section, r->path, number, "not UTF-8 text, ignoring the line.");
                 return 0;
         }
-        return set(r->declaration, r->path, number, line);
+        return set(r->section, r->path, number, line);
 }
 
-int xqos_section_read(XqosSection *d, const char *path, const char *text, size_t size) {
-        return unit_file_foreach_line(text, size, on_line, &(Reading) { .declaration = d, .path = path });
+int xqos_section_read(XqosSection *s, const char *path, const char *text, size_t size) {
+        return unit_file_foreach_line(text, size, on_line, &(Reading) { .section = s, .path = path });
 }

@@ -42,12 +42,12 @@ typedef struct XqosSection {
         unsigned n_ignored;             /* number of invalid lines, or words of them */
 } XqosSection;
 
-void xqos_section_done(XqosSection *d);
+void xqos_section_done(XqosSection *s);
 #define _cleanup_xqos_section_ _cleanup_(xqos_section_done)
 
 /* Adds the settings of a file, in the order of the service manager. An empty value resets a list; a
  * threshold replaces the one with the same name. Fails with -ENOMEM only. */
-int xqos_section_read(XqosSection *d, const char *path, const char *text, size_t size);
+int xqos_section_read(XqosSection *s, const char *path, const char *text, size_t size);
 
 /* Whether the unit is not to be observed: there are no settings, except for units to start. */
-bool xqos_section_is_empty(const XqosSection *d);
+bool xqos_section_is_empty(const XqosSection *s);

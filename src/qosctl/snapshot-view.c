@@ -115,7 +115,7 @@ bool reading_wants(const Reading *r, const char *distribution, const char *quant
 
                 if (wider_windows[i] > 0 && wider_windows[i] <= window)
                         continue;
-                /* Windows advance in steps of a twelfth or more, so that there is nothing new before */
+                /* Read again after a twelfth of the window, or after a minute for the total */
                 if (r->wider[i].at == 0 || now > r->wider[i].at + age) {
                         *ret_wider = i;
                         return true;

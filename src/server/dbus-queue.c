@@ -6,7 +6,8 @@
 #include "dbus-queue.h"
 #include "log.h"
 
-/* Limit of idle senders of which the user is remembered. The bus never reuses a unique name. */
+/* Number of senders from which on idle ones, and their users, are forgotten. The user of a sender does not
+ * change, as the bus never reuses a unique name. */
 #define SENDERS_MAX 256U
 
 /* Limit of waiting calls of all senders. Beyond it, the newest one of the sender with most calls is

@@ -64,8 +64,8 @@ int vl_dispatch_bool(const char *name, sd_json_variant *v, sd_json_dispatch_flag
         return sd_json_variant_is_null(v) ? 0 : sd_json_dispatch_stdbool(name, v, flags, userdata);
 }
 
-/* As sd_json_dispatch_strv(), but in linear time: that takes 140 ms for a message of the maximum size, as it
- * copies the array for each element. */
+/* As sd_json_dispatch_strv(), which takes 140 ms for a message of the maximum size, as its time is quadratic
+ * in the number of elements. */
 int vl_dispatch_strv(const char *name, sd_json_variant *v, sd_json_dispatch_flags_t flags, void *userdata) {
         _cleanup_(strv_freep) char **l = NULL;
         char ***ret = ASSERT_PTR(userdata);

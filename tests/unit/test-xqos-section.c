@@ -12,7 +12,7 @@
 #define RULE "requests.server.rate > 5"
 
 /* Reads, and gives back what was logged meanwhile. */
-static const char* read_text(XqosSection *d, const char *text) {
+static const char* read_text(XqosSection *s, const char *text) {
         static char said[65536];
         int fd, saved;
         ssize_t n;
@@ -21,7 +21,7 @@ static const char* read_text(XqosSection *d, const char *text) {
         saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
         check(fd >= 0 && saved >= 0);
         check(fflush(stderr) == 0 && dup2(fd, STDERR_FILENO) >= 0);
-        check(xqos_section_read(d, "/x.conf", text, strlen(text)) == 0);
+        check(xqos_section_read(s, "/x.conf", text, strlen(text)) == 0);
         check(fflush(stderr) == 0 && dup2(saved, STDERR_FILENO) >= 0);
         n = pread(fd, said, sizeof(said) - 1, 0);
         check(n >= 0);
@@ -32,49 +32,49 @@ static const char* read_text(XqosSection *d, const char *text) {
 }
 
 static void test_lists(void) {
-        _cleanup_xqos_section_ XqosSection d = {};
+        _cleanup_xqos_section_ XqosSection s = {};
 
-        check(xqos_section_is_empty(&d));
-        check(isempty(read_text(&d, "[Unit]\nObserve=requests\nThreshold=a: " RULE
+        check(xqos_section_is_empty(&s));
+        check(isempty(read_text(&s, "[Unit]\nObserve=requests\nThreshold=a: " RULE
                                 "\n[Service]\nExclude=port:1\n")));
-        check(xqos_section_is_empty(&d));
-        check(isempty(read_text(&d, "")));
-        check(isempty(read_text(&d, "[X-QoS]")));
-        check(xqos_section_is_empty(&d));
+        check(xqos_section_is_empty(&s));
+        check(isempty(read_text(&s, "")));
+        check(isempty(read_text(&s, "[X-QoS]")));
+        check(xqos_section_is_empty(&s));
 
-        check(isempty(read_text(&d, "[X-QoS]\nObserve=requests\n Exclude = port:1  http:/a\r\nThreshold=a: "
+        check(isempty(read_text(&s, "[X-QoS]\nObserve=requests\n Exclude = port:1  http:/a\r\nThreshold=a: "
                                 RULE "\n# no\n; no\nThreshold=b: " RULE "\n"
                                     "Exclude=port:2\n[Unit]\nExclude=port:3\n[X-QoS]\nObserve=tls")));
-        check(d.probes == (PROBE_REQUESTS|PROBE_TLS) && d.excludes.n == 3 && d.n_thresholds == 2);
-        check(streq(d.thresholds[1].name, "b") && streq(d.thresholds[1].line, "b: " RULE) &&
-              streq(d.thresholds[1].origin, "/x.conf:7"));
+        check(s.probes == (PROBE_REQUESTS|PROBE_TLS) && s.excludes.n == 3 && s.n_thresholds == 2);
+        check(streq(s.thresholds[1].name, "b") && streq(s.thresholds[1].line, "b: " RULE) &&
+              streq(s.thresholds[1].origin, "/x.conf:7"));
 
         /* The next file adds, and replaces what has the same name, in its place */
-        check(isempty(read_text(&d, "[X-QoS]\nThreshold=a: requests.server.rate > 6\nExclude=port:1 "
+        check(isempty(read_text(&s, "[X-QoS]\nThreshold=a: requests.server.rate > 6\nExclude=port:1 "
                                     "redis:BRPOP\n")));
-        check(d.excludes.n == 4 && d.n_thresholds == 2 && streq(d.thresholds[0].origin, "/x.conf:2") &&
-              strstr(d.thresholds[0].line, "6"));
+        check(s.excludes.n == 4 && s.n_thresholds == 2 && streq(s.thresholds[0].origin, "/x.conf:2") &&
+              strstr(s.thresholds[0].line, "6"));
 
         /* An empty value forgets */
-        check(isempty(read_text(&d, "[X-QoS]\nThreshold=\nExclude=\nObserve=\n")));
-        check(xqos_section_is_empty(&d) && !d.never);
-        check(isempty(read_text(&d, "[X-QoS]\nObserve=cpu\nObserve=no\n")));
-        check(d.never && xqos_section_is_empty(&d));
-        check(isempty(read_text(&d, "[X-QoS]\nObserve=\n")) && !d.never);
-        check(isempty(read_text(&d, "[X-QoS]\nObserve=no\n")) && d.never);
-        check(isempty(read_text(&d, "[X-QoS]\nObserve=cpu\n")) && !d.never && d.probes == PROBE_CPU);
-        check(isempty(read_text(&d, "[X-QoS]\nObserve=\n")) && xqos_section_is_empty(&d));
-        check(isempty(read_text(&d, "[X-QoS]\nThreshold=a: " RULE "\nThreshold=  \nThreshold=c: " RULE)));
-        check(d.n_thresholds == 1 && streq(d.thresholds[0].name, "c"));
+        check(isempty(read_text(&s, "[X-QoS]\nThreshold=\nExclude=\nObserve=\n")));
+        check(xqos_section_is_empty(&s) && !s.never);
+        check(isempty(read_text(&s, "[X-QoS]\nObserve=cpu\nObserve=no\n")));
+        check(s.never && xqos_section_is_empty(&s));
+        check(isempty(read_text(&s, "[X-QoS]\nObserve=\n")) && !s.never);
+        check(isempty(read_text(&s, "[X-QoS]\nObserve=no\n")) && s.never);
+        check(isempty(read_text(&s, "[X-QoS]\nObserve=cpu\n")) && !s.never && s.probes == PROBE_CPU);
+        check(isempty(read_text(&s, "[X-QoS]\nObserve=\n")) && xqos_section_is_empty(&s));
+        check(isempty(read_text(&s, "[X-QoS]\nThreshold=a: " RULE "\nThreshold=  \nThreshold=c: " RULE)));
+        check(s.n_thresholds == 1 && streq(s.thresholds[0].name, "c"));
 }
 
 static void test_lines(void) {
-        _cleanup_xqos_section_ XqosSection d = {};
+        _cleanup_xqos_section_ XqosSection s = {};
 
-        check(isempty(read_text(&d, "[X-QoS]\nThreshold=a: \\\n  # in between\n" RULE
+        check(isempty(read_text(&s, "[X-QoS]\nThreshold=a: \\\n  # in between\n" RULE
                                 " \\\n over 1s\nThreshold=b: " RULE "\\\n# at the end")));
-        check(d.n_thresholds == 2);
-        check(streq(d.thresholds[0].origin, "/x.conf:2") && strstr(d.thresholds[0].line, "over 1s"));
+        check(s.n_thresholds == 2);
+        check(streq(s.thresholds[0].origin, "/x.conf:2") && strstr(s.thresholds[0].line, "over 1s"));
 }
 
 static void test_bad(void) {
@@ -114,51 +114,51 @@ static void test_bad(void) {
         char text[8192];
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++) {
-                _cleanup_xqos_section_ XqosSection d = {};
+                _cleanup_xqos_section_ XqosSection s = {};
                 const char *said;
 
                 (void) snprintf(text, sizeof(text), "[X-QoS]\n%s\nThreshold=good: " RULE "\n",
                                 table[i].text);
-                said = read_text(&d, text);
+                said = read_text(&s, text);
                 if (!strstr(said, table[i].message)) {
                         fprintf(stderr, "'%s': '%s' instead of '%s'\n", table[i].text, said,
                                 table[i].message);
                         exit(EXIT_FAILURE);
                 }
-                check(d.n_thresholds == 1); /* the rest is in force */
+                check(s.n_thresholds == 1); /* the rest is in force */
         }
 
         {
-                _cleanup_xqos_section_ XqosSection d = {};
+                _cleanup_xqos_section_ XqosSection s = {};
                 char *end = stpcpy(text, "[X-QoS]\nExclude=");
 
                 memset(end, 'x', 5000);
                 strcpy(end + 5000, "\nObserve=requests\n");
-                check(strstr(read_text(&d, text), "/x.conf:2: the line is longer than"));
-                check(d.probes == PROBE_REQUESTS && d.excludes.n == 0);
+                check(strstr(read_text(&s, text), "/x.conf:2: the line is longer than"));
+                check(s.probes == PROBE_REQUESTS && s.excludes.n == 0);
         }
         {
-                _cleanup_xqos_section_ XqosSection d = {};
+                _cleanup_xqos_section_ XqosSection s = {};
                 char *p = stpcpy(text, "[X-QoS]\n");
 
                 for (unsigned i = 0; i < XQOS_THRESHOLDS_MAX + 1; i++)
                         p += sprintf(p, "Threshold=t%u: " RULE "\n", i);
-                check(strstr(read_text(&d, text), "more than 32 thresholds, ignoring 't32'"));
-                check(d.n_thresholds == XQOS_THRESHOLDS_MAX);
+                check(strstr(read_text(&s, text), "more than 32 thresholds, ignoring 't32'"));
+                check(s.n_thresholds == XQOS_THRESHOLDS_MAX);
         }
 }
 
 static void test_starts(void) {
-        _cleanup_xqos_section_ XqosSection d = {};
+        _cleanup_xqos_section_ XqosSection s = {};
 
-        check(isempty(read_text(&d, "[X-QoS]\nOnViolated=a.service b@%n.service\nOnCleared=c@%i.target\n")));
-        check(d.n_starts[XQOS_VIOLATED] == 2 && d.n_starts[XQOS_CLEARED] == 1);
-        check(streq(d.starts[XQOS_VIOLATED][1], "b@%n.service"));
-        check(xqos_section_is_empty(&d)); /* nothing can be violated */
+        check(isempty(read_text(&s, "[X-QoS]\nOnViolated=a.service b@%n.service\nOnCleared=c@%i.target\n")));
+        check(s.n_starts[XQOS_VIOLATED] == 2 && s.n_starts[XQOS_CLEARED] == 1);
+        check(streq(s.starts[XQOS_VIOLATED][1], "b@%n.service"));
+        check(xqos_section_is_empty(&s)); /* nothing can be violated */
 
         /* The next file adds, an empty value forgets */
-        check(isempty(read_text(&d, "[X-QoS]\nOnViolated=d.service\nOnCleared=\n")));
-        check(d.n_starts[XQOS_VIOLATED] == 3 && d.n_starts[XQOS_CLEARED] == 0);
+        check(isempty(read_text(&s, "[X-QoS]\nOnViolated=d.service\nOnCleared=\n")));
+        check(s.n_starts[XQOS_VIOLATED] == 3 && s.n_starts[XQOS_CLEARED] == 0);
 
         check(xqos_event_from_string("violated") == XQOS_VIOLATED);
         check(xqos_event_from_string("cleared") == XQOS_CLEARED);

@@ -35,7 +35,7 @@ typedef struct Query {
         QueryType type;
         bool named;                     /* there are files of the unit itself, or of an alias */
         ServiceManagerCall *call;
-        XqosSection declaration;
+        XqosSection section;
         bool gone;                      /* the unit was unloaded during the query */
 } Query;
 
@@ -83,7 +83,7 @@ static bool directory_has_xqos_section(int at, const char *name) {
         return found;
 }
 
-int xqos_read_files(const char *unit, char **files, XqosSection *d, const char **ret_origin) {
+int xqos_read_files(const char *unit, char **files, XqosSection *s, const char **ret_origin) {
         const char *origin = NULL;
         int r = 0;
 
@@ -93,13 +93,13 @@ int xqos_read_files(const char *unit, char **files, XqosSection *d, const char *
 
                 r = unit_file_read(AT_FDCWD, *file, &text, &size);
                 if (r >= 0 && text_has_xqos_section(text, size))
-                        r = xqos_section_read(d, *file, text, size);
+                        r = xqos_section_read(s, *file, text, size);
                 else if (r < 0 && r != -ENOMEM) {
                         if (r != -EINVAL) /* also for /dev/null */
                                 log_unit_warning_errno(unit, r, "Failed to read '%s', ignoring: %m", *file);
                         r = 0;
                 }
-                if (!origin && !xqos_section_is_empty(d))
+                if (!origin && !xqos_section_is_empty(s))
                         origin = *file;
         }
         if (ret_origin)
@@ -110,30 +110,30 @@ int xqos_read_files(const char *unit, char **files, XqosSection *d, const char *
 /* ---- queries ------------------------------------------------------------------------------------------ */
 
 static void query_free(Query *q) {
-        XqosLoader *d = q->loader;
+        XqosLoader *l = q->loader;
 
-        for (Query **p = &d->queries; *p; p = &(*p)->next)
+        for (Query **p = &l->queries; *p; p = &(*p)->next)
                 if (*p == q) {
                         *p = q->next;
-                        d->n_queries--;
+                        l->n_queries--;
                         break;
                 }
         service_manager_call_free(q->call);
-        xqos_section_done(&q->declaration);
+        xqos_section_done(&q->section);
         free(q->name);
         free(q);
 }
 
-static void xqos_loader_commit(XqosLoader *d);
+static void xqos_loader_commit(XqosLoader *l);
 
 static void query_end(Query *q) {
-        XqosLoader *d = q->loader;
+        XqosLoader *l = q->loader;
 
         query_free(q);
-        xqos_loader_commit(d);
+        xqos_loader_commit(l);
 }
 
-static void unit_apply(Unit *u, const XqosSection *declaration, bool named) {
+static void unit_apply(Unit *u, const XqosSection *section, bool named) {
         Hold *hold = unit_find_file_hold(u);
 
         if (hold) {
@@ -141,10 +141,10 @@ static void unit_apply(Unit *u, const XqosSection *declaration, bool named) {
                 hold->named = hold->named || named;
                 hold->seen_named = hold->seen_named || named;
                 for (XqosEvent e = 0; e < _XQOS_EVENT_MAX; e++)
-                        hold->starts[e] = declaration->n_starts[e] > 0;
+                        hold->starts[e] = section->n_starts[e] > 0;
         }
-        for (size_t i = 0; i < declaration->n_thresholds; i++) {
-                const XqosThreshold *t = declaration->thresholds + i;
+        for (size_t i = 0; i < section->n_thresholds; i++) {
+                const XqosThreshold *t = section->thresholds + i;
                 _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
                 int r;
 
@@ -160,7 +160,7 @@ static void unit_apply(Unit *u, const XqosSection *declaration, bool named) {
         }
 }
 
-static Query* xqos_loader_query(XqosLoader *d, const char *name, size_t length, QueryType type);
+static Query* xqos_loader_query(XqosLoader *l, const char *name, size_t length, QueryType type);
 
 static void on_xqos_attached(Manager *m, int error, const QosError *e, Unit *u, void *userdata) {
         Query *q = ASSERT_PTR(userdata);
@@ -173,7 +173,7 @@ static void on_xqos_attached(Manager *m, int error, const QosError *e, Unit *u, 
                                       e->code == QOS_ERROR_SERVICE_MANAGER_FAILED ||
                                       e->code == QOS_ERROR_NONE;
         } else
-                unit_apply(u, &q->declaration, q->named);
+                unit_apply(u, &q->section, q->named);
         if (q->gone && !q->named)
                 xqos_loader_query(q->loader, q->name, strlen(q->name), QUERY_GONE);
         query_end(q);
@@ -202,20 +202,20 @@ static void on_xqos_loaded(int error, const char *message, const UnitInfo *info,
         }
 
         if (streq(info->load_state, "loaded"))
-                r = xqos_read_files(info->id, info->files, &q->declaration, &origin);
+                r = xqos_read_files(info->id, info->files, &q->section, &origin);
         if (r < 0) {
                 (void) log_oom();
                 q->loader->failed = true;
         }
-        if (r < 0 || xqos_section_is_empty(&q->declaration)) {
+        if (r < 0 || xqos_section_is_empty(&q->section)) {
                 query_end(q);
                 return;
         }
 
         request = (AttachRequest) {
                 .name = info->id,
-                .probes = q->declaration.probes,
-                .excludes = q->declaration.excludes,
+                .probes = q->section.probes,
+                .excludes = q->section.excludes,
                 .type = HOLD_FILE,
                 .owner = origin,
                 .duration_usec = USEC_INFINITY,
@@ -264,44 +264,44 @@ static void on_xqos_listed(int error, const char *names, void *userdata) {
 }
 
 /* Returns the new or pending query of this name and type; NULL: failed, logged. */
-static Query* xqos_loader_query(XqosLoader *d, const char *name, size_t length, QueryType type) {
+static Query* xqos_loader_query(XqosLoader *l, const char *name, size_t length, QueryType type) {
         Query *q;
         int r;
 
-        for (q = d->queries; q; q = q->next)
+        for (q = l->queries; q; q = q->next)
                 if (q->type == type && strncmp(q->name, name, length) == 0 && q->name[length] == 0)
                         return q;
-        if (d->n_queries >= QUERIES_MAX) {
+        if (l->n_queries >= QUERIES_MAX) {
                 log_warning("More than %u units have unit files with [X-QoS], ignoring '%.*s'.",
                             QUERIES_MAX, (int) length, name);
-                d->failed = true;
+                l->failed = true;
                 return NULL;
         }
 
         q = new0(Query, 1);
         if (!q) {
                 (void) log_oom();
-                d->failed = true;
+                l->failed = true;
                 return NULL;
         }
-        q->loader = d;
+        q->loader = l;
         q->type = type;
         q->name = strndup(name, length);
-        q->next = d->queries;
-        d->queries = q;
-        d->n_queries++;
+        q->next = l->queries;
+        l->queries = q;
+        l->n_queries++;
         r = !q->name ? -ENOMEM :
             type == QUERY_PATTERN ?
-                    service_manager_list_loaded(d->manager->service_manager, q->name, on_xqos_listed, q,
+                    service_manager_list_loaded(l->manager->service_manager, q->name, on_xqos_listed, q,
                                                 &q->call) :
             type == QUERY_GONE    ?
-                    service_manager_list_loaded(d->manager->service_manager, q->name, on_xqos_gone, q,
+                    service_manager_list_loaded(l->manager->service_manager, q->name, on_xqos_gone, q,
                                                 &q->call) :
-                                       service_manager_load(d->manager->service_manager, q->name,
+                                       service_manager_load(l->manager->service_manager, q->name,
                                                             on_xqos_loaded, q, &q->call);
         if (r < 0) {
                 (void) log_debug_errno(r, "Failed to query '%.*s': %m", (int) length, name);
-                d->failed = true;
+                l->failed = true;
                 query_free(q);
                 return NULL;
         }
@@ -310,73 +310,73 @@ static Query* xqos_loader_query(XqosLoader *d, const char *name, size_t length, 
 
 static void on_xqos_unit(const char *name, bool loaded, void *userdata) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
-        XqosLoader *d = ASSERT_PTR(userdata);
+        XqosLoader *l = ASSERT_PTR(userdata);
         bool matches = false;
         const Hold *held;
 
-        for (size_t i = 0; i < d->n_patterns && !matches; i++)
-                matches = fnmatch(d->patterns[i], name, FNM_NOESCAPE) == 0;
+        for (size_t i = 0; i < l->n_patterns && !matches; i++)
+                matches = fnmatch(l->patterns[i], name, FNM_NOESCAPE) == 0;
         if (!matches)
                 return;
 
-        held = unit_find_file_hold(manager_get_unit(d->manager, name, NULL));
+        held = unit_find_file_hold(manager_get_unit(l->manager, name, NULL));
         if (!loaded) {
-                for (Query *q = d->queries; q; q = q->next)
+                for (Query *q = l->queries; q; q = q->next)
                         if (q->type == QUERY_UNIT && streq(q->name, name))
                                 q->gone = true;
                 if (held && !held->named)
-                        xqos_loader_query(d, name, strlen(name), QUERY_GONE);
+                        xqos_loader_query(l, name, strlen(name), QUERY_GONE);
                 return;
         }
         if (held)
                 return; /* its files were scanned */
-        if (now > d->new_since + NEW_UNITS_NSEC) {
-                d->new_since = now;
-                d->n_new = 0;
+        if (now > l->new_since + NEW_UNITS_NSEC) {
+                l->new_since = now;
+                l->n_new = 0;
         }
         /* List the unit first: a query would load a unit that is already unloaded again, and thereby trigger
          * itself */
-        if (d->n_new++ < NEW_UNITS_MAX)
-                xqos_loader_query(d, name, strlen(name), QUERY_PATTERN);
-        else if (d->n_new == NEW_UNITS_MAX + 1)
+        if (l->n_new++ < NEW_UNITS_MAX)
+                xqos_loader_query(l, name, strlen(name), QUERY_PATTERN);
+        else if (l->n_new == NEW_UNITS_MAX + 1)
                 log_warning("More than %u units with [X-QoS] were loaded in %u s, ignoring '%s' and others "
                             "until the next daemon-reload.", NEW_UNITS_MAX,
                             (unsigned) (NEW_UNITS_NSEC / NSEC_PER_SEC), name);
 }
 
-static void xqos_loader_forget_patterns(XqosLoader *d) {
-        for (size_t i = 0; i < d->n_patterns; i++)
-                free(d->patterns[i]);
-        free(d->patterns);
-        d->patterns = NULL;
-        d->n_patterns = 0;
+static void xqos_loader_forget_patterns(XqosLoader *l) {
+        for (size_t i = 0; i < l->n_patterns; i++)
+                free(l->patterns[i]);
+        free(l->patterns);
+        l->patterns = NULL;
+        l->n_patterns = 0;
 }
 
 /* Queries units matching the pattern, now and when they are loaded. */
-static int xqos_loader_add_pattern(XqosLoader *d, const char *pattern) {
+static int xqos_loader_add_pattern(XqosLoader *l, const char *pattern) {
         char **p;
         int r;
 
-        for (size_t i = 0; i < d->n_patterns; i++)
-                if (streq(d->patterns[i], pattern))
+        for (size_t i = 0; i < l->n_patterns; i++)
+                if (streq(l->patterns[i], pattern))
                         return 0;
-        p = realloc(d->patterns, (d->n_patterns + 1) * sizeof(char*));
+        p = realloc(l->patterns, (l->n_patterns + 1) * sizeof(char*));
         if (!p)
                 return -ENOMEM;
-        d->patterns = p;
-        d->patterns[d->n_patterns] = strdup(pattern);
-        if (!d->patterns[d->n_patterns])
+        l->patterns = p;
+        l->patterns[l->n_patterns] = strdup(pattern);
+        if (!l->patterns[l->n_patterns])
                 return -ENOMEM;
-        d->n_patterns++;
+        l->n_patterns++;
 
         /* Listen before listing, to miss none */
-        r = service_manager_listen_loaded(d->manager->service_manager, on_xqos_unit, d);
-        xqos_loader_query(d, pattern, strlen(pattern), QUERY_PATTERN);
+        r = service_manager_listen_loaded(l->manager->service_manager, on_xqos_unit, l);
+        xqos_loader_query(l, pattern, strlen(pattern), QUERY_PATTERN);
         return r;
 }
 
 /* Queries the unit of a file or drop-in directory with the section. */
-static void xqos_loader_found(XqosLoader *d, const char *name) {
+static void xqos_loader_found(XqosLoader *l, const char *name) {
         char pattern[NAME_MAX + 2];
         Query *q;
         int r;
@@ -389,16 +389,16 @@ static void xqos_loader_found(XqosLoader *d, const char *name) {
                 if (streq(name, *suffix + 1) || (end && end > name && (end[-1] == '-' || end[-1] == '@'))) {
                         (void) snprintf(pattern, sizeof(pattern), "%.*s*%s", end ? (int) (end - name) : 0,
                                         name, *suffix);
-                        r = xqos_loader_add_pattern(d, pattern);
+                        r = xqos_loader_add_pattern(l, pattern);
                         if (r < 0) {
                                 log_warning_errno(r, "Failed to subscribe to units matching '%s': %m",
                                                   pattern);
-                                d->failed = true;
+                                l->failed = true;
                         }
                         return;
                 }
                 if (end && end > name) {
-                        q = xqos_loader_query(d, name, strlen(name), QUERY_UNIT);
+                        q = xqos_loader_query(l, name, strlen(name), QUERY_UNIT);
                         if (q)
                                 q->named = true;
                         return;
@@ -406,17 +406,17 @@ static void xqos_loader_found(XqosLoader *d, const char *name) {
         }
 }
 
-static void xqos_loader_scan(XqosLoader *d);
+static void xqos_loader_scan(XqosLoader *l);
 
 /* At the end of the last query, drops settings that are no longer in any file. */
-static void xqos_loader_commit(XqosLoader *d) {
-        Manager *m = d->manager;
+static void xqos_loader_commit(XqosLoader *l) {
+        Manager *m = l->manager;
 
-        if (d->queries || !d->scanning)
+        if (l->queries || !l->scanning)
                 return;
-        d->scanning = false;
-        d->read = d->began;
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT && !d->failed; i++) {
+        l->scanning = false;
+        l->read = l->began;
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT && !l->failed; i++) {
                 Hold *h = unit_find_file_hold(m->units.slots[i]);
 
                 if (h)
@@ -424,26 +424,26 @@ static void xqos_loader_commit(XqosLoader *d) {
                 if (m->units.slots[i])
                         unit_drop_file_settings(m->units.slots[i]);
         }
-        if (d->again) {
-                d->again = false;
-                xqos_loader_scan(d);
+        if (l->again) {
+                l->again = false;
+                xqos_loader_scan(l);
         } else
                 manager_emit_unit_files_loaded(m);
 }
 
 /* Scans all unit files. */
-static void xqos_loader_scan(XqosLoader *d) {
-        Manager *m = d->manager;
+static void xqos_loader_scan(XqosLoader *l) {
+        Manager *m = l->manager;
 
-        if (d->scanning) {
-                d->again = true;
+        if (l->scanning) {
+                l->again = true;
                 return;
         }
 
-        d->scanning = true;
-        d->began = now_nsec(CLOCK_MONOTONIC);
-        d->failed = false;
-        xqos_loader_forget_patterns(d);
+        l->scanning = true;
+        l->began = now_nsec(CLOCK_MONOTONIC);
+        l->failed = false;
+        xqos_loader_forget_patterns(l);
         FOREACH_UNIT(u, m) {
                 for (Hold *h = u->holds; h; h = h->next)
                         h->seen = h->seen_named = false;
@@ -465,21 +465,21 @@ static void xqos_loader_scan(XqosLoader *d) {
 
                                 (void) snprintf(name, sizeof(name), "%.*s", (int) (end - de->d_name),
                                                 de->d_name);
-                                xqos_loader_found(d, name);
+                                xqos_loader_found(l, name);
                         } else if (!end && de->d_type != DT_DIR &&
                                    file_has_xqos_section(dirfd(dir), de->d_name))
-                                xqos_loader_found(d, de->d_name);
+                                xqos_loader_found(l, de->d_name);
                 }
                 if (dir)
                         (void) closedir(dir);
         }
-        if (d->n_patterns == 0)
-                (void) service_manager_listen_loaded(d->manager->service_manager, NULL, NULL);
-        xqos_loader_commit(d);
+        if (l->n_patterns == 0)
+                (void) service_manager_listen_loaded(l->manager->service_manager, NULL, NULL);
+        xqos_loader_commit(l);
 }
 
-uint64_t xqos_loader_get_read(const XqosLoader *d) {
-        return d->read;
+uint64_t xqos_loader_get_read(const XqosLoader *l) {
+        return l->read;
 }
 
 /* ---- loader ------------------------------------------------------------------------------------------- */
@@ -489,31 +489,31 @@ static void on_units_reloaded(Manager *m, void *userdata) {
 }
 
 int xqos_loader_new(Manager *m, XqosLoader **ret) {
-        XqosLoader *d;
+        XqosLoader *l;
 
-        d = new0(XqosLoader, 1);
-        if (!d)
+        l = new0(XqosLoader, 1);
+        if (!l)
                 return -ENOMEM;
-        d->manager = m;
-        d->observer = (ManagerObserver) {
+        l->manager = m;
+        l->observer = (ManagerObserver) {
                 .units_reloaded = on_units_reloaded,
-                .userdata = d,
+                .userdata = l,
         };
-        manager_add_observer(m, &d->observer);
-        *ret = d;
+        manager_add_observer(m, &l->observer);
+        *ret = l;
         return 0;
 }
 
-XqosLoader* xqos_loader_free(XqosLoader *d) {
-        if (!d)
+XqosLoader* xqos_loader_free(XqosLoader *l) {
+        if (!l)
                 return NULL;
 
-        manager_remove_observer(d->manager, &d->observer);
-        if (d->manager->service_manager)
-                (void) service_manager_listen_loaded(d->manager->service_manager, NULL, NULL);
-        while (d->queries)
-                query_free(d->queries);
-        xqos_loader_forget_patterns(d);
-        free(d);
+        manager_remove_observer(l->manager, &l->observer);
+        if (l->manager->service_manager)
+                (void) service_manager_listen_loaded(l->manager->service_manager, NULL, NULL);
+        while (l->queries)
+                query_free(l->queries);
+        xqos_loader_forget_patterns(l);
+        free(l);
         return NULL;
 }

@@ -10,11 +10,11 @@ typedef struct XqosLoader XqosLoader;
 
 /* Scans all unit files at startup and after a daemon-reload (observer.h). */
 int xqos_loader_new(Manager *m, XqosLoader **ret);
-XqosLoader* xqos_loader_free(XqosLoader *d);
+XqosLoader* xqos_loader_free(XqosLoader *l);
 
-/* Reads the section in the files of a unit (NULL: none) into d. ret_origin: the first file with a setting,
+/* Reads the section in the files of a unit (NULL: none) into s. ret_origin: the first file with a setting,
  * or NULL; may be NULL. Fails with -ENOMEM only. */
-int xqos_read_files(const char *unit, char **files, XqosSection *d, const char **ret_origin);
+int xqos_read_files(const char *unit, char **files, XqosSection *s, const char **ret_origin);
 
 /* CLOCK_MONOTONIC ns of the start of the last completed scan; 0: none. */
-uint64_t xqos_loader_get_read(const XqosLoader *d);
+uint64_t xqos_loader_get_read(const XqosLoader *l);

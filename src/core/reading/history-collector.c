@@ -103,7 +103,7 @@ static int on_history(sd_event_source *source, uint64_t usec, void *userdata) {
         return 0;
 }
 
-/* Immediately, to catch up after a restart, then at multiples of the interval. */
+/* Collects immediately, to catch up after a restart, and then at multiples of the interval. */
 void manager_begin_history(Manager *m) {
         int r;
 

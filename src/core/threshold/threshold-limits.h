@@ -5,19 +5,20 @@
 
 #include "util.h"
 
-/* Per unit. An evaluation takes a comparison, and, per distinct window, one to ten readings per second. */
+/* Limit for each unit. An evaluation takes a comparison and, for each distinct window, one to ten readings
+ * per second. */
 #define THRESHOLDS_PER_UNIT_MAX 32U
 
 /* Limit of thresholds of all units together, eight for each on average. */
 #define THRESHOLDS_MAX 2048U
 
-/* Per user other than root, including conditions that clients wait for. */
+/* Limit for each user other than root, including conditions that clients wait for. */
 #define THRESHOLDS_PER_UID_MAX 128U
 
-/* Events per user other than root and period, so that each threshold may change once. Further changes are
- * suppressed, and the resulting state is reported later. */
+/* Limit of events for each user other than root in a period, so that each threshold may change once. Further
+ * changes are suppressed, and the resulting state is reported later. */
 #define CROSSINGS_PER_UID_MAX THRESHOLDS_PER_UID_MAX
 #define CROSSINGS_NSEC (10 * NSEC_PER_SEC)
 
-/* Events kept for clients that reconnect, half a KiB each. */
+/* Number of events that are kept for clients that reconnect, half a KiB each. */
 #define THRESHOLD_EVENTS_MAX 1024U

@@ -102,7 +102,7 @@ void unit_own_socket_groups(Unit *u) {
         }
 }
 
-/* Except for the groups in keep. */
+/* Releases the groups of socket units, except those in keep. */
 void unit_disown_socket_groups(Unit *u, const char *keep) {
         size_t l;
 

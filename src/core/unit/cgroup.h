@@ -22,7 +22,7 @@ typedef struct ControlGroups {
  * that takes longer than a turn, it continues in turns of the unit's user, and ends with
  * ManagerObserver.unit_claimed. */
 void unit_claim_cgroup(Unit *u);
-/* Whether that is still in progress. */
+/* Whether the assignment of unit_claim_cgroup() is still in progress. */
 bool unit_is_claiming(const Unit *u);
 /* Assigns the groups of a unit that was detached, and removed from its slot, to its innermost ancestor, in
  * turns. Until then a group counts in the map of the unit, which its ancestors sum up. */
