@@ -122,7 +122,7 @@ enum qos_storage_sum {
 
 /* Latencies of rows have bins of schema 1, each the union of four of the unit's. Their windows begin at
  * boundaries of level 2, those of counters at boundaries of level 1: a distribution takes six times as much
- * as the counters, and the map would take 590 KiB more with the levels of the unit. */
+ * as the counters, and the map would take 590 KiB more with the bins and levels of the unit. */
 #define QOS_MOUNT_SCHEMA 1
 #define QOS_MOUNT_BINS (HISTOGRAM_OCTAVES * 2 + 2)
 #define QOS_MOUNT_LEVEL 1
