@@ -586,6 +586,7 @@ enum qos_statistic {
         QOS_STATISTIC_LOST_BLOCK_USERS, /* unknown users of block devices */
         QOS_STATISTIC_LOST_LOCK_PLACES, /* kernel locks, looked up at each wait */
         QOS_STATISTIC_LOST_STORAGE_THREADS, /* threads whose calls on files are not counted */
+        QOS_STATISTIC_LOST_FLOWS,       /* TCP connections that are not in the figures of "network" */
         QOS_STATISTICS,
 };
 

@@ -22,9 +22,6 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* Length of a jiffy in ns. */
-const volatile __u64 tick_nsec = 4000000;
-
 /* A thread of a unit (TASK_STORAGE). */
 struct memory_stall {
         __u64 map_id;           /* contention map of the recorded faults; 0: none */

@@ -428,6 +428,7 @@ struct sock_common {
         struct hlist_node skc_bind_node;
         unsigned short skc_family;
         volatile unsigned char skc_state;
+        unsigned long skc_flags;        /* sk_flags */
         __be16 skc_dport;
         __u16 skc_num;
         possible_net_t skc_net;
@@ -555,7 +556,15 @@ struct tcp_sock {
         struct minmax rtt_min;  /* us */
         __u8 nonagle : 4;
         __u32 total_retrans;
+        __u16 total_rto;        /* timeouts of retransmissions */
         __u64 bytes_received;
+        __u64 bytes_sent;
+        __u64 bytes_acked;
+        __u64 bytes_retrans;
+        __u8 chrono_type : 2;   /* what limits sending now (enum tcp_chrono), its time until chrono_start by
+                                 * type - 1, and that; in jiffies */
+        __u32 chrono_start;
+        __u32 chrono_stat[3];
         __u64 tcp_clock_cache;
         __u64 tcp_wstamp_ns;    /* CLOCK_MONOTONIC ns; with pacing, when the next segment may be sent */
         bool is_mptcp;          /* only with CONFIG_MPTCP */

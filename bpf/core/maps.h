@@ -23,6 +23,9 @@
 /* Inode of the daemon's root control group. In a container it is not the root of the hierarchy. */
 const volatile __u64 root_group_id __weak = 1;
 
+/* Length of a jiffy in ns. */
+const volatile __u64 tick_nsec __weak = 4000000;
+
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
         __uint(max_entries, UNITS_MAX_LIMIT);

@@ -415,6 +415,37 @@ void storage_metrics_fill(const ReadingContext *c, const StorageReading *reading
         ret->counted.write_bytes = sums[QOS_STORAGE_CALLS_BYTES_WRITTEN];
 }
 
+/* ---- network ------------------------------------------------------------------------------------------ */
+
+void network_set_absent(Metrics *ret) {
+        metrics_set_part_absent(ret, offsetof(Metrics, network), sizeof(Network));
+}
+
+void network_metrics_fill(const ReadingContext *c, const NetworkReading *reading, Network *ret) {
+        const uint64_t *sums = reading->counts.sums, *flows = sums + QOS_NETWORK_FLOWS;
+        double alive, limited;
+
+        ret->covered = reading->covered;
+        if (is_measured(c->measured, MEASURED_RECOVERIES))
+                ret->recoveries = sums[QOS_NETWORK_RECOVERIES];
+        if (!is_measured(c->measured, MEASURED_FLOWS))
+                return;
+        for (unsigned i = 0; i < QOS_FLOW_TICKS; i++)
+                ret->flows[i] = flows[i];
+        network_get_distribution(reading, QOS_NETWORK_DURATION, c->minimum_samples, &ret->duration);
+
+        /* What TCP counts may be a jiffy more than the time between two readings of it */
+        limited = (double) (flows[QOS_FLOW_TICKS_BUSY] + flows[QOS_FLOW_TICKS_PEER_WINDOW] +
+                            flows[QOS_FLOW_TICKS_SEND_BUFFER]);
+        alive = fmax((double) flows[QOS_FLOW_TICKS], limited);
+        if (alive <= 0)
+                return;
+        ret->limited_by.network = (double) flows[QOS_FLOW_TICKS_BUSY] / alive;
+        ret->limited_by.peer_window = (double) flows[QOS_FLOW_TICKS_PEER_WINDOW] / alive;
+        ret->limited_by.send_buffer = (double) flows[QOS_FLOW_TICKS_SEND_BUFFER] / alive;
+        ret->limited_by.application = (alive - limited) / alive;
+}
+
 /* Fraction of a window by which the times covered by two probes may differ. */
 #define COVERED_SLACK 100
 

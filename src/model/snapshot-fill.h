@@ -5,6 +5,7 @@
 
 #include "contention-window.h"
 #include "metric.h"
+#include "network-window.h"
 #include "probe-name.h"
 #include "snapshot.h"
 #include "storage-window.h"
@@ -44,6 +45,8 @@ typedef enum Measured {
         MEASURED_STORAGE_FUSE,
         MEASURED_STORAGE_CALLS,         /* the first of enum qos_storage_call */
         _MEASURED_STORAGE_LAST = MEASURED_STORAGE_CALLS + QOS_STORAGE_CALLS - 1,
+        MEASURED_FLOWS,                 /* what TCP counts of connections */
+        MEASURED_RECOVERIES,
         _MEASURED_MAX,
 } Measured;
 
@@ -92,8 +95,8 @@ void reading_get_gauges(ReadingContext *c, const WindowSources *sources, const R
 
 /* Raw counters only, regardless of validity. */
 void counters_fill(const ReadingContext *c, const WindowReading *reading, Metrics *ret);
-/* All metrics but contention, storage and the client role, including gauges. distributions: bitmask of those
- * read; others are absent. */
+/* All metrics but contention, storage, network and the client role, including gauges. distributions: bitmask
+ * of those read; others are absent. */
 void metrics_fill(const ReadingContext *c, const WindowReading *reading, unsigned distributions,
                   Metrics *ret);
 
@@ -110,6 +113,9 @@ void contention_metrics_fill(const ReadingContext *c, const ContentionReading *r
 
 void storage_set_absent(Metrics *ret);
 void storage_metrics_fill(const ReadingContext *c, const StorageReading *reading, Storage *ret);
+
+void network_set_absent(Metrics *ret);
+void network_metrics_fill(const ReadingContext *c, const NetworkReading *reading, Network *ret);
 
 /* Requires metrics of calls and of block I/O. */
 void amplification_fill(const Block *block, uint64_t block_covered, Storage *storage);

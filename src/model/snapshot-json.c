@@ -369,6 +369,8 @@ int totals_to_text(const UnitIdentity *u, const UnitTotals *t, char **ret) {
                 json_writer_add_unsigned(&w, "contention", t->cost_contention);
         if (t->cost_storage != ABSENT)
                 json_writer_add_unsigned(&w, "storage", t->cost_storage);
+        if (t->cost_network != ABSENT)
+                json_writer_add_unsigned(&w, "network", t->cost_network);
         json_writer_close_some(&w);
         json_writer_add_unsigned(&w, "drops", t->snapshot.drops);
         if (t->tables)

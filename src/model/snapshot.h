@@ -16,6 +16,7 @@
 
 #include "contention-map.h"
 #include "lifecycle.h"
+#include "network-map.h"
 #include "quantiles.h"
 #include "storage-map.h"
 #include "util.h"
@@ -270,11 +271,24 @@ typedef struct Storage {
                                                       * of these calls; NaN: unknown */
 } Storage;
 
+/* What TCP has counted on the unit's connections, as a server and as a client. */
+typedef struct Network {
+        uint64_t covered;               /* ns of the window in which the unit had a network map */
+        uint64_t flows[QOS_FLOW_TICKS]; /* by enum qos_flow_counter */
+        uint64_t recoveries;            /* fast retransmits begun */
+        Distribution duration;          /* of connections that ended */
+        struct {
+                double application, peer_window, send_buffer, network; /* shares of the time that connections
+                                         * existed, together 1; NaN if there were none */
+        } limited_by;
+} Network;
+
 /* Base of the offsets in the metric table. */
 typedef struct Metrics {
         Requests requests;
         Contention contention;
         Storage storage;
+        Network network;
 } Metrics;
 
 /* An endpoint that the unit serves, or a peer that it is a client of. */

@@ -28,12 +28,12 @@ typedef struct TotalObjective {
 typedef struct UnitTotals {
         Snapshot snapshot;
         TotalDistribution distributions[QOS_DISTRIBUTIONS + QOS_CONTENTION_DISTRIBUTIONS +
-                                        QOS_STORAGE_TIMED + 1];
+                                        QOS_STORAGE_TIMED + QOS_NETWORK_DISTRIBUTIONS + 1];
         size_t n_distributions;
         TotalObjective *objectives;     /* thresholds that are objectives, see ErrorBudget */
         size_t n_objectives;
-        uint64_t cost_requests, cost_contention, cost_storage; /* run time of qosd's programs for the
-                                         * unit, ns; ABSENT */
+        uint64_t cost_requests, cost_contention, cost_storage, cost_network; /* run time of qosd's programs
+                                         * for the unit, ns; ABSENT */
         bool tables;                    /* the snapshot includes endpoints and devices, with counters and
                                          * requests in flight, see endpoint-totals.h */
 } UnitTotals;

@@ -70,7 +70,8 @@ bool probe_take_fd(Probe *p, const char *name, int fd) {
         return take_unit_fd(name, "unit-", fd, p->unit_fds) ||
                 take_unit_fd(name, "contention-", fd, p->contention_fds) ||
                 take_unit_fd(name, "shards-", fd, p->shards_fds) ||
-                take_unit_fd(name, "storage-", fd, p->storage_fds);
+                take_unit_fd(name, "storage-", fd, p->storage_fds) ||
+                take_unit_fd(name, "network-", fd, p->network_fds);
 }
 
 int probe_adopt(Probe *p, bool discard) {
@@ -108,6 +109,8 @@ int probe_adopt(Probe *p, bool discard) {
                         store_drop_contention(p, i);
                         if (p->storage_fds[i] >= 0)
                                 store_drop_unit("storage", i);
+                        if (p->network_fds[i] >= 0)
+                                store_drop_unit("network", i);
                 }
                 store_drop_all(p);
                 probe_close(p);

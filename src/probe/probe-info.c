@@ -55,6 +55,7 @@ static const Map lost_maps[QOS_STATISTICS] = {
         [QOS_STATISTIC_LOST_BLOCK_USERS]     = MAP_BLOCK_USERS,
         [QOS_STATISTIC_LOST_LOCK_PLACES]     = MAP_LOCK_PLACES,
         [QOS_STATISTIC_LOST_STORAGE_THREADS] = MAP_STORAGE_THREADS,
+        [QOS_STATISTIC_LOST_FLOWS]           = MAP_FLOWS,
 };
 
 static bool statistics_are_enabled(void) {
@@ -173,7 +174,7 @@ int probe_get_info(Probe *p, ProbesInfo *ret) {
                 }
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 const int fds[] = { p->unit_fds[i], p->contention_fds[i], p->shards_fds[i],
-                                    p->storage_fds[i] };
+                                    p->storage_fds[i], p->network_fds[i] };
 
                 for (size_t k = 0; k < ELEMENTSOF(fds); k++)
                         if (fds[k] >= 0)

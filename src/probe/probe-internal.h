@@ -6,6 +6,7 @@
 #include <systemd/sd-event.h>
 
 #include "contention-map.h"
+#include "network-map.h"
 #include "probe.h"
 #include "storage-map.h"
 
@@ -73,6 +74,8 @@ typedef enum Map {
         MAP_STORAGE_MAPS,
         MAP_STORAGE_THREADS,
         MAP_STORAGE_REQUESTS,
+        MAP_NETWORK_MAPS,
+        MAP_FLOWS,
         _MAP_MAX,
 } Map;
 
@@ -113,7 +116,7 @@ typedef struct ProgramGroup {
         Program first, end;
 } ProgramGroup;
 
-#define PROGRAM_GROUPS 6U
+#define PROGRAM_GROUPS 7U
 
 typedef struct Library {
         uint64_t inode;
@@ -170,6 +173,10 @@ struct Probe {
         /* Storage maps */
         int storage_fds[UNITS_MAX_LIMIT];
         union qos_storage_element *storages[UNITS_MAX_LIMIT];
+
+        /* Network maps */
+        int network_fds[UNITS_MAX_LIMIT];
+        union qos_network_element *networks[UNITS_MAX_LIMIT];
 };
 
 extern const char *const map_table[_MAP_MAX];
@@ -221,6 +228,9 @@ int shards_make_map(uint32_t contention, uint64_t epoch_end);
 /* probe-storage.c */
 void storage_close(Probe *p, unsigned slot);
 int storage_make_map(const struct qos_storage_header *header);
+
+/* probe-network.c */
+void network_close(Probe *p, unsigned slot);
 
 /* probe-iterators.c */
 int iterator_run(Probe *p, Program i, uint64_t *ret_session);

@@ -240,6 +240,10 @@ int probe_find_storage_calls(Probe *p, uint64_t *ret_session) {
         return iterator_run(p, PROGRAM_STORAGE_FIND, ret_session);
 }
 
+int probe_find_flows(Probe *p) {
+        return iterator_run(p, PROGRAM_NETWORK_FLOWS, NULL);
+}
+
 int probe_reassign_sockets(Probe *p) {
         /* TCP sockets are reassigned by their socket storage, which has their share of gauges */
         static const Program others[] = { PROGRAM_FIND_UNIX, PROGRAM_FIND_UDP };

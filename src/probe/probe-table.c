@@ -66,6 +66,8 @@ const char *const map_table[_MAP_MAX] = {
         [MAP_STORAGE_MAPS]       = "storage_maps",
         [MAP_STORAGE_THREADS]    = "storage_threads",
         [MAP_STORAGE_REQUESTS]   = "storage_requests",
+        [MAP_NETWORK_MAPS]       = "network_maps",
+        [MAP_FLOWS]              = "flows",
 };
 
 /* The two programs of a function of the virtual file system. */
@@ -380,6 +382,31 @@ const ProgramDescription program_table[_PROGRAM_MAX] = {
         STORAGE_FALLBACK(FUSE_BEGIN, fuse_begin, fuse_request_send, READ_BEGIN,
                          "requests to servers of FUSE"),
         STORAGE_FALLBACK(FUSE_END, fuse_end, fuse_request_end, READ_BEGIN, "requests to servers of FUSE"),
+        [PROGRAM_NETWORK_STATE]        = { "network_state", "network", "tp_btf/inet_sock_set_state",
+                                           HOOK_TRACEPOINT, 0,
+                                           "all of network: connections younger than the attach, their "
+                                           "duration, and what is counted until their end" },
+        [PROGRAM_NETWORK_STATE_NESTED] = { "network_state_nested", "network", "tp_btf/inet_sock_set_state",
+                                           HOOK_TRACEPOINT, 0,
+                                           "the same in runs nested within one of itself" },
+        [PROGRAM_NETWORK_DESTROY]      = { "network_destroy", "network", "tp_btf/tcp_destroy_sock",
+                                           HOOK_TRACEPOINT, 0,
+                                           "network.bytesRead after the end of a connection" },
+        [PROGRAM_NETWORK_MOVE]         = { "network_move", "network", "tp_btf/tcp_probe",
+                                           HOOK_TRACEPOINT, 0,
+                                           "windows of network: without it, what is counted is of the time "
+                                           "of the next reading" },
+        [PROGRAM_NETWORK_RECOVERY]     = { "network_recovery", "network", "tp_btf/tcp_cong_state_set",
+                                           HOOK_TRACEPOINT, 0,
+                                           "network.recoveries" },
+        [PROGRAM_NETWORK_FLOWS]        = { "network_flows", "network", "iter/bpf_sk_storage_map",
+                                           HOOK_ITERATOR_MAP, MAP_CONNS,
+                                           "all of network: connections that are open",
+                                           PROGRAM_NETWORK_WALK, QOS_WALK_NONE },
+        [PROGRAM_NETWORK_WALK]         = { "network_walk", "network", "iter/task_file",
+                                           HOOK_ITERATOR, 0,
+                                           "as network_flows, for sockets in a file table",
+                                           .unless = PROGRAM_NETWORK_FLOWS },
 };
 
 const ProgramGroup group_table[PROGRAM_GROUPS] = {
@@ -388,7 +415,8 @@ const ProgramGroup group_table[PROGRAM_GROUPS] = {
         [2] = { PROGRAM_CPU_SWITCH,     PROGRAM_BLOCK_START   },
         [3] = { PROGRAM_BLOCK_START,    PROGRAM_FAULT         },
         [4] = { PROGRAM_FAULT,          PROGRAM_STORAGE_FORK  },
-        [5] = { PROGRAM_STORAGE_FORK,   _PROGRAM_MAX          },
+        [5] = { PROGRAM_STORAGE_FORK,   PROGRAM_NETWORK_STATE },
+        [6] = { PROGRAM_NETWORK_STATE,  _PROGRAM_MAX          },
 };
 
 unsigned group_of(ProbeMask probe) {

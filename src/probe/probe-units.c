@@ -106,6 +106,7 @@ void probe_remove_unit(Probe *p, unsigned slot) {
         /* After a crash these may exist alone */
         probe_remove_contention(p, slot);
         probe_remove_storage(p, slot);
+        probe_remove_network(p, slot);
         if (p->unit_fds[slot] < 0)
                 return;
 
@@ -121,7 +122,7 @@ bool probe_has_unit(const Probe *p, unsigned slot) {
         assert(slot < UNITS_MAX_LIMIT);
 
         return p->unit_fds[slot] >= 0 || p->contention_fds[slot] >= 0 || p->shards_fds[slot] >= 0 ||
-                p->storage_fds[slot] >= 0;
+                p->storage_fds[slot] >= 0 || p->network_fds[slot] >= 0;
 }
 
 int probe_assign_cgroup(Probe *p, int fd, unsigned slot, uint32_t generation) {

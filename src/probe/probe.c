@@ -63,7 +63,8 @@ int probe_new(sd_event *event, Probe **ret) {
                 p->program_fds[i] = p->link_fds[i] = p->unloading.program_fds[i] = p->unloading.link_fds[i] =
                         -EBADF;
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                p->unit_fds[i] = p->contention_fds[i] = p->shards_fds[i] = p->storage_fds[i] = -EBADF;
+                p->unit_fds[i] = p->contention_fds[i] = p->shards_fds[i] = p->storage_fds[i] =
+                        p->network_fds[i] = -EBADF;
         p->machine_fd = -EBADF;
 
         libbpf_set_print(on_libbpf_print);
@@ -106,6 +107,7 @@ void probe_close(Probe *p) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 contention_close(p, i);
                 storage_close(p, i);
+                network_close(p, i);
                 if (p->views[i])
                         (void) munmap(p->views[i], sizeof(struct qos_unit_map));
                 p->views[i] = NULL;

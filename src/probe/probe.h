@@ -13,6 +13,7 @@
 #include "probe-name.h"
 #include "unit-map.h"
 
+union qos_network_element;
 union qos_storage_element;
 
 typedef struct Probe Probe;
@@ -159,6 +160,14 @@ typedef enum Program {
         PROGRAM_STORAGE_DIRECT_END,
         PROGRAM_STORAGE_FUSE_BEGIN,
         PROGRAM_STORAGE_FUSE_END,
+        /* Probe "network" */
+        PROGRAM_NETWORK_STATE,
+        PROGRAM_NETWORK_STATE_NESTED,
+        PROGRAM_NETWORK_DESTROY,
+        PROGRAM_NETWORK_MOVE,
+        PROGRAM_NETWORK_RECOVERY,
+        PROGRAM_NETWORK_FLOWS,
+        PROGRAM_NETWORK_WALK,
         _PROGRAM_MAX,
         _PROGRAM_REQUESTS_MAX = PROGRAM_OPENSSL_EGRESS,
 } Program;
@@ -214,7 +223,7 @@ const char* probe_group_failure(Probe *p, ProbeMask probe);
 /* Creates the map of a unit. ret_view is mapped read-only, and valid until probe_remove_unit(). */
 int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now,
                    const struct qos_unit_map **ret_view);
-/* Removes the maps of a unit, including the contention and storage maps, as far as they exist. */
+/* Removes the maps of a unit, including those of other probes, as far as they exist. */
 void probe_remove_unit(Probe *p, unsigned slot);
 /* Whether the slot has any of these maps. */
 bool probe_has_unit(const Probe *p, unsigned slot);
@@ -334,6 +343,18 @@ int probe_adopt_storage(Probe *p, unsigned slot, uint32_t generation,
                         const union qos_storage_element **ret);
 /* Records calls of all threads so far, from the kernel's counters. */
 int probe_find_storage_calls(Probe *p, uint64_t *ret_session);
+
+/* ---- network ---- */
+
+/* Creates and maps the network map of a unit (network-map.h), as probe_add_storage(). */
+int probe_add_network(Probe *p, unsigned slot, uint32_t generation, uint32_t network, uint64_t now,
+                      const union qos_network_element **ret);
+void probe_remove_network(Probe *p, unsigned slot);
+/* To be called after probe_adopt(). -ENOENT: none was stored. */
+int probe_adopt_network(Probe *p, unsigned slot, uint32_t generation,
+                        const union qos_network_element **ret);
+/* Records what TCP has counted of all connections. */
+int probe_find_flows(Probe *p);
 
 /* ---- libssl ----  */
 

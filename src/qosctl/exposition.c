@@ -366,6 +366,7 @@ static int write_cost(Output *o, ExpositionScope scope, const ExportedUnits *uni
                 { "cost.requests",   "requests"   },
                 { "cost.contention", "contention" },
                 { "cost.storage",    "storage"    },
+                { "cost.network",    "network"    },
         };
         static const Family f = {
                 .name = "qosd_cost_seconds",

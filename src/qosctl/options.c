@@ -303,8 +303,8 @@ const Option option_table[] = {
           .set = &arg_now },
         { "   --probes=PROBE,...", OPTION_PROBES,
           "With attach, enable: select probes: requests,\n"
-          "tls, cpu, block, memory, storage",
-          "requests tls cpu block memory storage",
+          "tls, cpu, block, memory, storage, network",
+          "requests tls cpu block memory storage network",
           .parse = parse_probes },
         { "   --exclude=WHAT,...", OPTION_EXCLUDE,
           "With attach, enable: exclude requests by port:N,\n"

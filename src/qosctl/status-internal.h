@@ -31,3 +31,4 @@ int reading_print_endpoints(const Reading *r);
 int reading_print_peers(const Reading *r);
 int reading_print_contention(const Reading *r);
 int reading_print_storage(const Reading *r);
+int reading_print_network(const Reading *r);

@@ -463,6 +463,8 @@ static int status_unit(Client *c, const char *unit, bool first) {
         if (r >= 0)
                 r = reading_print_storage(&reading);
         if (r >= 0)
+                r = reading_print_network(&reading);
+        if (r >= 0)
                 r = reading_print_endpoints(&reading);
         if (r >= 0)
                 r = reading_print_peers(&reading);

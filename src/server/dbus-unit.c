@@ -14,6 +14,7 @@ typedef struct Shown {
 } Shown;
 
 #include "vtable-contention.h"
+#include "vtable-network.h"
 #include "vtable-requests.h"
 #include "vtable-storage.h"
 #include "vtable-unit.h"
@@ -38,11 +39,13 @@ static const struct {
         { Requests_INTERFACE,   requests_vtable,   ELEMENTSOF(requests_vtable)   },
         { Contention_INTERFACE, contention_vtable, ELEMENTSOF(contention_vtable) },
         { Storage_INTERFACE,    storage_vtable,    ELEMENTSOF(storage_vtable)    },
+        { Network_INTERFACE,    network_vtable,    ELEMENTSOF(network_vtable)    },
         { Unit_INTERFACE,       unit_shown_vtable, ELEMENTSOF(unit_shown_vtable) },
 };
 
 #define PROPERTIES_MAX                                                                                     \
-        (ELEMENTSOF(requests_vtable) + ELEMENTSOF(contention_vtable) + ELEMENTSOF(storage_vtable))
+        (ELEMENTSOF(requests_vtable) + ELEMENTSOF(contention_vtable) + ELEMENTSOF(storage_vtable) +        \
+         ELEMENTSOF(network_vtable))
 
 /* Values of a unit that subscribers may have received. */
 typedef struct PublishedProperties {

@@ -73,6 +73,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
         DEFINE_BY_TYPE(contention, Contention, SD_VARLINK_NULLABLE), \
         FIELD_COMMENT("Metrics of the probe \"storage\""), \
         DEFINE_BY_TYPE(storage, Storage, SD_VARLINK_NULLABLE), \
+        FIELD_COMMENT("Metrics of the probe \"network\""), \
+        DEFINE_BY_TYPE(network, Network, SD_VARLINK_NULLABLE), \
         FIELD_COMMENT("Counters since the attach, by name of the metric"), \
         DEFINE(totals, SD_VARLINK_INT, SD_VARLINK_MAP|SD_VARLINK_NULLABLE), \
         FIELD_COMMENT("Cost of the observation; absent if it was not measured"), \
@@ -157,7 +159,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("Run time of qosd's programs for the unit, in nanoseconds, independent of "
                               "seq: of \"requests\" since the attach, of \"contention\" since the unit has "
                               "been observed with one of the probes cpu, block and memory, of \"storage\" "
-                              "since it has been observed with that probe"),
+                              "and \"network\" since it has been observed with that probe"),
                 SD_VARLINK_DEFINE_FIELD(cost, SD_VARLINK_INT, SD_VARLINK_MAP|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Events of this unit that could not be recorded, since the attach"),
                 SD_VARLINK_DEFINE_FIELD(drops, SD_VARLINK_INT, 0),
@@ -227,7 +229,7 @@ static SD_VARLINK_DEFINE_METHOD(
                 Attach,
                 DEFINE_INPUT_UNIT,
                 FIELD_COMMENT("Probes to observe the unit with: \"requests\", \"tls\", \"cpu\", \"block\", "
-                              "\"memory\" and \"storage\". Default: the configured probes"),
+                              "\"memory\", \"storage\" and \"network\". Default: the configured probes"),
                 SD_VARLINK_DEFINE_INPUT(probes, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests to exclude from the metrics of the unit: \"port:9100\" for requests "
                               "to this port, on any address; \"http:/healthz\" for requests to this path, "
@@ -578,6 +580,10 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_StorageAmplification,
                 SYMBOL_COMMENT("Calls of the threads of a unit on files. A call counts when it returns"),
                 &vl_type_Storage,
+                SYMBOL_COMMENT("What limits sending on TCP connections"),
+                &vl_type_NetworkLimits,
+                SYMBOL_COMMENT("What TCP counts on the connections of a unit, as a server and as a client"),
+                &vl_type_Network,
                 SYMBOL_COMMENT("Cost of the observation"),
                 &vl_type_Cost,
                 SYMBOL_COMMENT("Reading of one unit: all metrics over one window, at one time"),

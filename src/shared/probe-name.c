@@ -2,7 +2,8 @@
 
 #include "probe-name.h"
 
-static const char *const probe_table[] = { "requests", "tls", "cpu", "block", "memory", "storage" };
+static const char *const probe_table[] = { "requests", "tls",     "cpu",    "block",
+                                           "memory",   "storage", "network" };
 
 ProbeMask probe_mask_from_name(const char *s) {
         for (size_t i = 0; i < ELEMENTSOF(probe_table); i++)

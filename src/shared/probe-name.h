@@ -14,16 +14,17 @@ typedef enum ProbeMask {
         PROBE_BLOCK    = 1 << 3,        /* block I/O */
         PROBE_MEMORY   = 1 << 4,        /* page faults, reclaim, and statistics of the control group */
         PROBE_STORAGE  = 1 << 5,        /* calls on files */
-        _PROBE_ALL     = (1 << 6) - 1,
+        PROBE_NETWORK  = 1 << 6,        /* what TCP knows of connections */
+        _PROBE_ALL     = (1 << 7) - 1,
 } ProbeMask;
 
-/* Probes with overhead for all processes: on calls of a library shared with the unit, on page faults, and on
- * calls on files. */
-#define PROBES_MACHINE_WIDE (PROBE_TLS | PROBE_MEMORY | PROBE_STORAGE)
+/* Probes with overhead for all processes: on calls of a library shared with the unit, on page faults, on calls
+ * on files, and on received segments. */
+#define PROBES_MACHINE_WIDE (PROBE_TLS | PROBE_MEMORY | PROBE_STORAGE | PROBE_NETWORK)
 
 /* Lists for error messages, in files and for clients */
-#define PROBES_LISTED "('requests', 'tls', 'cpu', 'block', 'memory', 'storage')"
-#define PROBES_EXPECTED "'requests', 'tls', 'cpu', 'block', 'memory' or 'storage'"
+#define PROBES_LISTED "('requests', 'tls', 'cpu', 'block', 'memory', 'storage', 'network')"
+#define PROBES_EXPECTED "'requests', 'tls', 'cpu', 'block', 'memory', 'storage' or 'network'"
 
 /* 0: unknown name. */
 ProbeMask probe_mask_from_name(const char *s);

@@ -163,7 +163,8 @@ static void test_catalogue(void) {
                 check(metric_find(metric_table[i].name) == metric_table + i); /* names are unique */
                 check(startswith(metric_table[i].name, "requests.") ||
                       startswith(metric_table[i].name, "contention.") ||
-                      startswith(metric_table[i].name, "storage."));
+                      startswith(metric_table[i].name, "storage.") ||
+                      startswith(metric_table[i].name, "network."));
                 check(!isempty(metric_table[i].description));
         }
 }

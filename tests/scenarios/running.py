@@ -20,7 +20,7 @@ import traceback
 
 import scenario
 
-PROBES = "requests,cpu,block,memory,storage"
+PROBES = "requests,cpu,block,memory,storage,network"
 JOURNAL_LINES = 25
 SILENCE_MAX = 60        # seconds without output after which the running tests are printed
 # Programs that tests/scenarios/meson.build builds, and their directory

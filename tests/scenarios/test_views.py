@@ -135,7 +135,7 @@ def times_are_microseconds():
 
 
 # Those that show a reading
-INTERFACES = ("Requests", "Contention", "Storage")
+INTERFACES = ("Requests", "Contention", "Storage", "Network")
 
 
 def published():

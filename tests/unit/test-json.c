@@ -285,6 +285,7 @@ static void test_description(void) {
         count_leaves(idl_find(SD_VARLINK_STRUCT_TYPE, "Requests"), "requests", &n);
         count_leaves(idl_find(SD_VARLINK_STRUCT_TYPE, "Contention"), "contention", &n);
         count_leaves(idl_find(SD_VARLINK_STRUCT_TYPE, "Storage"), "storage", &n);
+        count_leaves(idl_find(SD_VARLINK_STRUCT_TYPE, "Network"), "network", &n);
         check(n == metric_table_size);
 }
 
@@ -341,6 +342,7 @@ static void test_totals(void) {
                 .cost_requests = 11,
                 .cost_contention = ABSENT,
                 .cost_storage = ABSENT,
+                .cost_network = ABSENT,
         };
         static TotalObjective objective = { "slow", 0.99, { 7, 9 } };
         static const struct {
@@ -682,7 +684,8 @@ static void test_history(void) {
         check(sd_json_variant_unsigned(by_path(v, "contention.memory.majorFaults")) == 1);
         for (size_t i = 0; i < metric_table_size; i++)
                 if (startswith(metric_table[i].name, "contention.") ||
-                    startswith(metric_table[i].name, "storage."))
+                    startswith(metric_table[i].name, "storage.") ||
+                    startswith(metric_table[i].name, "network."))
                         check(!!by_path(v, metric_table[i].name) == history_has_metric(metric_table + i));
 }
 

@@ -153,7 +153,8 @@ class Test(unittest.TestCase):
 
     def test_lists(self):
         self.assertEqual(self.run_program("qosctl", "--complete", "attach", "--probes=tls,c").splitlines(),
-                         ["--probes=tls," + p for p in ("requests", "tls", "cpu", "block", "memory", "storage")])
+                         ["--probes=tls," + p for p in ("requests", "tls", "cpu", "block", "memory", "storage",
+                                                        "network")])
         self.assertEqual(self.run_program("qosctl", "--complete", "verify", ""), ":units\n:files\n")
         self.assertEqual(self.run_program("qosctl", "--complete", "-H", ""), ":hosts\n")
         self.assertEqual(self.run_program("qosctl", "--complete", "measure", "nginx", "--", ""), ":command\n")

@@ -19,6 +19,7 @@ SECTIONS = {
     "Memory": "contention.memory",
     "Pressure and quota": "contention",
     "Calls on files": "storage",
+    "Connections": "network",
 }
 SERVER = "requests.server"
 # Service times by thread state are a subject of "Threads"
@@ -88,7 +89,7 @@ def main():
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         title, _, body = section.partition("\n")
         role = SECTIONS.get(title, SERVER)
-        parts.setdefault(re.match(r"contention|storage|requests\.\w+", role)[0], []).append(body)
+        parts.setdefault(re.match(r"contention|storage|network|requests\.\w+", role)[0], []).append(body)
 
         # The first column of tables of figures
         for table in re.findall(r"^\| figure \|.*\n\|[-|]+\n((?:\|.*\n)+)", body, flags=re.MULTILINE):
@@ -103,7 +104,7 @@ def main():
 
         # Full names, anywhere
         for token in tokens(body):
-            if re.match(r"(requests|contention)\.\w", token):
+            if re.match(r"(requests|contention|network)\.\w", token):
                 # Without the endpoint or peer, and the limit of a threshold
                 plain = re.match(r"[\w.*]+", re.sub(r"\[(\[[^]]*\]|[^][])+\]", "", token))[0]
                 if not any(is_suffix(plain, n) for n in {*shown, *objects, *records}):

@@ -12,6 +12,7 @@
 #include "observer.h"
 #include "openssl.h"
 #include "probe.h"
+#include "network-probe.h"
 #include "read-check.h"
 #include "service-manager.h"
 #include "storage-probe.h"
@@ -30,6 +31,7 @@ static void unit_reuse_retained(Unit *u, Unit *retained) {
         m->hierarchy.retained[u->index] = NULL;
         unit_adopt_contention(u, retained);
         unit_adopt_storage(u, retained);
+        unit_adopt_network(u, retained);
         unit_free(retained);
 }
 
@@ -60,6 +62,7 @@ void manager_update_probes(Manager *m, Unit *started) {
         openssl_update(m, started);
         contention_update(m);
         storage_update(m);
+        network_update(m);
 }
 
 /* Starts counting, if possible. Otherwise the unit stays attached without metrics, and the reason is
@@ -91,6 +94,7 @@ void unit_start(Unit *u) {
                         u->contention.cpus = NULL;
                         u->contention.probes = 0;
                         u->storage.map = NULL;
+                        u->network.map = NULL;
                 }
         }
         if (r < 0) {

@@ -14,6 +14,7 @@
 #include "manager.h"
 #include "observe.h"
 #include "observer.h"
+#include "network-probe.h"
 #include "probe.h"
 #include "service-manager.h"
 #include "state-file.h"
@@ -58,7 +59,8 @@ static int hold_to_json(const Hold *h, sd_json_variant **ret) {
 
 static int unit_to_json(const Unit *u, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *hold = NULL, *file = NULL, *configured = NULL,
-                *own = NULL, *base = NULL, *thresholds = NULL, *contention = NULL, *storage = NULL;
+                *own = NULL, *base = NULL, *thresholds = NULL, *contention = NULL, *storage = NULL,
+                *network = NULL;
         int r;
 
         r = thresholds_list_to_json(u, &thresholds);
@@ -89,6 +91,11 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
         }
         if (u->storage.base) {
                 r = storage_base_to_json(u->storage.base, &storage);
+                if (r < 0)
+                        return r;
+        }
+        if (u->network.base) {
+                r = network_base_to_json(u->network.base, &network);
                 if (r < 0)
                         return r;
         }
@@ -128,6 +135,13 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
                                       SD_JSON_BUILD_UNSIGNED(u->storage.watched_since)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!storage, "storageBase",
                                                            SD_JSON_BUILD_VARIANT(storage)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!u->network.map, "networkSince",
+                                                           SD_JSON_BUILD_UNSIGNED(u->network.since)),
+                              SD_JSON_BUILD_PAIR_CONDITION(
+                                      !!u->network.map, "networkWatchedSince",
+                                      SD_JSON_BUILD_UNSIGNED(u->network.watched_since)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!network, "networkBase",
+                                                           SD_JSON_BUILD_VARIANT(network)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!hold, "hold", SD_JSON_BUILD_VARIANT(hold)));
 }
 
@@ -198,8 +212,9 @@ typedef struct SavedUnit {
         const char *name, *control_group, *instances, *active_state;
         uint32_t slot, generation;
         uint64_t attached_since, attached_since_monotonic, map_created, contention_since, watched_since,
-                storage_since, storage_watched_since;
-        sd_json_variant *hold, *file, *configured, *own, *base, *thresholds, *contention_base, *storage_base;
+                storage_since, storage_watched_since, network_since, network_watched_since;
+        sd_json_variant *hold, *file, *configured, *own, *base, *thresholds, *contention_base, *storage_base,
+                *network_base;
 } SavedUnit;
 
 typedef struct SavedHold {
@@ -309,6 +324,7 @@ static void unit_restore_map(Unit *u, const SavedUnit *saved) {
         }
         unit_restore_contention(u, saved);
         unit_restore_storage(u, saved->storage_since, saved->storage_watched_since, saved->storage_base);
+        unit_restore_network(u, saved->network_since, saved->network_watched_since, saved->network_base);
         /* Greater than any seq of the previous run */
         u->cache.seq = now_usec(CLOCK_BOOTTIME);
         unit_apply_excludes(u); /* without those of leases, which have ended */
@@ -373,6 +389,12 @@ static const sd_json_dispatch_field unit_table[] = {
           offsetof(SavedUnit, storage_watched_since),    0                 },
         { "storageBase",            SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref,
           offsetof(SavedUnit, storage_base),             0                 },
+        { "networkSince",           SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,
+          offsetof(SavedUnit, network_since),            0                 },
+        { "networkWatchedSince",    SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,
+          offsetof(SavedUnit, network_watched_since),    0                 },
+        { "networkBase",            SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref,
+          offsetof(SavedUnit, network_base),             0                 },
         { "hold",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref,
           offsetof(SavedUnit, hold),                    0                 },
         { "file",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref,
@@ -426,6 +448,8 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
                         unit_restore_contention(u, &saved);
                         unit_restore_storage(u, saved.storage_since, saved.storage_watched_since,
                                              saved.storage_base);
+                        unit_restore_network(u, saved.network_since, saved.network_watched_since,
+                                             saved.network_base);
                 }
                 return 0;
         }

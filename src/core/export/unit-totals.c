@@ -76,6 +76,7 @@ int unit_get_totals(Unit *u, bool tables, UnitTotals **ret) {
         t->cost_requests = u->view ? total->requests.sums[QOS_SUM_COST] : ABSENT;
         t->cost_contention = u->contention.map ? contention_get_cost(&total->contention) : ABSENT;
         t->cost_storage = u->storage.map ? total->storage.counts.sums[QOS_STORAGE_COST] : ABSENT;
+        t->cost_network = u->network.map ? total->network.counts.sums[QOS_NETWORK_COST] : ABSENT;
 
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
                 totals_add(t, server_distributions[d].name,
@@ -93,6 +94,10 @@ int unit_get_totals(Unit *u, bool tables, UnitTotals **ret) {
                 totals_add(t, storage_distributions[call].name, storage_distributions[call].offset,
                            QOS_QUEUE, total->storage.counts.bins + call * HISTOGRAM_COARSE_BINS,
                            total->storage.counts.sums[QOS_STORAGE_NSEC + call]);
+        for (unsigned d = 0; d < QOS_NETWORK_DISTRIBUTIONS; d++)
+                totals_add(t, network_distributions[d].name, network_distributions[d].offset, QOS_QUEUE,
+                           total->network.counts.bins + d * HISTOGRAM_COARSE_BINS,
+                           total->network.counts.sums[QOS_NETWORK_NSEC + d]);
 
         /* The distributions that objectives use are measured together */
         if (t->snapshot.totals.requests.server.latency.count != ABSENT)

@@ -113,3 +113,12 @@ void storage_calls_refresh(Manager *m, uint64_t now) {
         if (probe_find_storage_calls(m->probe, &g->storage_session) < 0)
                 g->storage_session = 0;
 }
+
+void flows_refresh(Manager *m, uint64_t now) {
+        GaugeReadings *g = &m->readings.gauges;
+
+        if (g->flows_at != 0 && now < g->flows_at + GAUGES_AGE_NSEC)
+                return;
+        g->flows_at = now;
+        (void) probe_find_flows(m->probe);
+}

@@ -17,6 +17,7 @@ typedef struct GaugeReadings {
         uint64_t read_at;               /* other gauges were last read */
         ReadingSessions sessions;
         uint64_t faults_at;             /* page faults were last recorded */
+        uint64_t flows_at;              /* connections were last recorded */
         uint64_t storage_at;            /* calls on files were last recorded */
         uint64_t storage_session;       /* session of that iterator run; 0: none */
         uint64_t udp_expired_at;        /* requests over UDP were last expired */
@@ -41,3 +42,4 @@ void faults_refresh(Manager *m, uint64_t now);
 
 /* Records calls on files that threads have made so far, from the kernel's counters. */
 void storage_calls_refresh(Manager *m, uint64_t now);
+void flows_refresh(Manager *m, uint64_t now);

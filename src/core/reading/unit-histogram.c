@@ -4,6 +4,7 @@
 
 #include "contention-probe.h"
 #include "hierarchy.h"
+#include "network-probe.h"
 #include "observer.h"
 #include "probe.h"
 #include "storage-probe.h"
@@ -67,49 +68,83 @@ const OtherDistribution storage_distributions[QOS_STORAGE_TIMED] = {
                                 offsetof(Metrics, storage.timed[QOS_STORAGE_OPEN].latency)  },
 };
 
-/* For distributions of contention and storage maps. -ENOENT: no such distribution; -ENODATA: not
- * measured. */
+const OtherDistribution network_distributions[QOS_NETWORK_DISTRIBUTIONS] = {
+        [QOS_NETWORK_DURATION] = { "network.duration", offsetof(Metrics, network.duration) },
+};
+
+/* A distribution that other maps than that of requests have. */
+typedef struct OtherMap {
+        const OtherDistribution *table;
+        unsigned n;
+        int (*fill)(const Unit *u, unsigned d, uint64_t now, const Snapshot *s, Histogram *ret);
+} OtherMap;
+
+static int contention_fill_histogram(const Unit *u, unsigned d, uint64_t now, const Snapshot *s,
+                                     Histogram *ret) {
+        ContentionSource buffer[UNITS_MAX_LIMIT];
+        ContentionReading reading;
+        ContentionSources maps;
+
+        if (!unit_get_contention_sources(u, buffer, &maps) ||
+            contention_read_some(&maps, now, s->window, /* cells= */ true, &reading) < 0)
+                return -ENODATA;
+        return histogram_fill(s, reading.covered, QOS_QUEUE,
+                              reading.counts.cells + d * HISTOGRAM_COARSE_BINS, reading.counts.sums[d], ret);
+}
+
+static int storage_fill_histogram(const Unit *u, unsigned d, uint64_t now, const Snapshot *s,
+                                  Histogram *ret) {
+        StorageSource buffer[UNITS_MAX_LIMIT];
+        StorageReading reading;
+        StorageSources maps;
+
+        if (!unit_get_storage_sources(u, buffer, &maps) ||
+            storage_read(&maps, now, s->window, &reading, NULL) < 0)
+                return -ENODATA;
+        return histogram_fill(s, reading.covered, QOS_QUEUE,
+                              reading.counts.bins + d * HISTOGRAM_COARSE_BINS,
+                              reading.counts.sums[QOS_STORAGE_NSEC + d], ret);
+}
+
+static int network_fill_histogram(const Unit *u, unsigned d, uint64_t now, const Snapshot *s,
+                                  Histogram *ret) {
+        NetworkSource buffer[UNITS_MAX_LIMIT];
+        NetworkReading reading;
+        NetworkSources maps;
+
+        if (!unit_get_network_sources(u, buffer, &maps) ||
+            network_read(&maps, now, s->window, &reading, NULL) < 0)
+                return -ENODATA;
+        return histogram_fill(s, reading.covered, QOS_QUEUE,
+                              reading.counts.bins + d * HISTOGRAM_COARSE_BINS,
+                              reading.counts.sums[QOS_NETWORK_NSEC + d], ret);
+}
+
+static const OtherMap other_maps[] = {
+        { contention_distributions, ELEMENTSOF(contention_distributions), contention_fill_histogram },
+        { storage_distributions,    ELEMENTSOF(storage_distributions),    storage_fill_histogram    },
+        { network_distributions,    ELEMENTSOF(network_distributions),    network_fill_histogram    },
+};
+
+/* -ENOENT: there is none of this name; -ENODATA: it is not measured. */
 static int unit_get_other_histogram(Unit *u, const char *metric, uint64_t window, uint64_t now,
                                     Histogram *ret) {
-        ContentionSource waits_buffer[UNITS_MAX_LIMIT];
-        StorageSource calls_buffer[UNITS_MAX_LIMIT];
-        ContentionReading waits_reading;
-        ContentionSources waits_maps;
-        StorageReading calls_reading;
-        StorageSources calls_maps;
-        unsigned waits, calls;
         const Distribution *known;
         Snapshot snapshot;
 
-        for (waits = 0; waits < QOS_CONTENTION_DISTRIBUTIONS; waits++)
-                if (streq(metric, contention_distributions[waits].name))
-                        break;
-        for (calls = 0; calls < QOS_STORAGE_TIMED; calls++)
-                if (streq(metric, storage_distributions[calls].name))
-                        break;
-        if (waits == QOS_CONTENTION_DISTRIBUTIONS && calls == QOS_STORAGE_TIMED)
-                return -ENOENT;
+        for (size_t i = 0; i < ELEMENTSOF(other_maps); i++)
+                for (unsigned d = 0; d < other_maps[i].n; d++) {
+                        const OtherDistribution *other = other_maps[i].table + d;
 
-        unit_get_snapshot(u, window, &snapshot);
-        known = (const Distribution*) ((const char*) &snapshot.metrics +
-                                       (calls < QOS_STORAGE_TIMED ? storage_distributions[calls].offset :
-                                        contention_distributions[waits].offset));
-        if (known->count == ABSENT)
-                return -ENODATA;
-        if (calls < QOS_STORAGE_TIMED) {
-                if (!unit_get_storage_sources(u, calls_buffer, &calls_maps) ||
-                    storage_read(&calls_maps, now, window, &calls_reading, NULL) < 0)
-                        return -ENODATA;
-                return histogram_fill(&snapshot, calls_reading.covered, QOS_QUEUE,
-                                      calls_reading.counts.bins + calls * HISTOGRAM_COARSE_BINS,
-                                      calls_reading.counts.sums[QOS_STORAGE_NSEC + calls], ret);
-        }
-        if (!unit_get_contention_sources(u, waits_buffer, &waits_maps) ||
-            contention_read_some(&waits_maps, now, window, /* cells= */ true, &waits_reading) < 0)
-                return -ENODATA;
-        return histogram_fill(&snapshot, waits_reading.covered, QOS_QUEUE,
-                              waits_reading.counts.cells + waits * HISTOGRAM_COARSE_BINS,
-                              waits_reading.counts.sums[waits], ret);
+                        if (!streq(metric, other->name))
+                                continue;
+                        unit_get_snapshot(u, window, &snapshot);
+                        known = (const Distribution*) ((const char*) &snapshot.metrics + other->offset);
+                        if (known->count == ABSENT)
+                                return -ENODATA;
+                        return other_maps[i].fill(u, d, now, &snapshot, ret);
+                }
+        return -ENOENT;
 }
 
 int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *ret, QosError *e) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Distributions in contention and storage maps, all of which have coarse bins. */
+/* Distributions in contention, storage and network maps, all of which have coarse bins. */
 
 #include "snapshot.h"
 
@@ -12,3 +12,4 @@ typedef struct OtherDistribution {
 
 extern const OtherDistribution contention_distributions[QOS_CONTENTION_DISTRIBUTIONS];
 extern const OtherDistribution storage_distributions[QOS_STORAGE_TIMED];
+extern const OtherDistribution network_distributions[QOS_NETWORK_DISTRIBUTIONS];

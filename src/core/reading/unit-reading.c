@@ -6,6 +6,7 @@
 #include "contention-probe.h"
 #include "gauges.h"
 #include "hierarchy.h"
+#include "network-probe.h"
 #include "probe.h"
 #include "storage-probe.h"
 #include "unit-reading.h"
@@ -77,6 +78,8 @@ static const Program *const required[_MEASURED_MAX] = {
                 PROGRAMS(REQUIRES_CALL(STAT), REQUIRES_CALL(FSTAT), REQUIRES_CALL(LIST)),
         [MEASURED_STORAGE_CALLS + QOS_STORAGE_CHANGE] =
                 PROGRAMS(REQUIRES_CALL(CHANGE), REQUIRES_CALL(ALLOCATE)),
+        [MEASURED_FLOWS] = PROGRAMS(PROGRAM_NETWORK_STATE, PROGRAM_NETWORK_FLOWS),
+        [MEASURED_RECOVERIES] = PROGRAMS(PROGRAM_NETWORK_STATE, PROGRAM_NETWORK_RECOVERY),
 };
 
 /* Programs that measure a part of it on kernels that refuse the required ones; NULL: none. */
@@ -154,6 +157,15 @@ bool unit_reading_get_storage(UnitReading *r) {
                 return false;
         storage_calls_refresh(u->manager, r->context.now);
         r->storage.session = u->manager->readings.gauges.storage_session;
+        return true;
+}
+
+bool unit_reading_get_network(UnitReading *r) {
+        Unit *u = r->unit;
+
+        if (!u->view || !unit_get_network_sources(u, r->network_buffer, &r->network))
+                return false;
+        flows_refresh(u->manager, r->context.now);
         return true;
 }
 

@@ -23,6 +23,8 @@ typedef struct UnitReading {
         ContentionSources contention;
         StorageSource storage_buffer[UNITS_MAX_LIMIT];
         StorageSources storage;
+        NetworkSource network_buffer[UNITS_MAX_LIMIT];
+        NetworkSources network;
 } UnitReading;
 
 /* Bits of Measured that the attached programs measure. */
@@ -39,6 +41,9 @@ bool unit_reading_get_contention(UnitReading *r, bool cells);
 
 /* False: the unit is not observed with "storage". */
 bool unit_reading_get_storage(UnitReading *r);
+
+/* False: the unit is not observed with "network". */
+bool unit_reading_get_network(UnitReading *r);
 
 /* Endpoints and peers over a window. covered: of the unit's reading. */
 void unit_reading_get_rows(const UnitReading *r, uint64_t window, uint64_t covered, RowsReading *ret);

@@ -12,6 +12,7 @@
 #include "hierarchy.h"
 #include "manager.h"
 #include "metric.h"
+#include "network-probe.h"
 #include "observer.h"
 #include "probe.h"
 #include "service-manager.h"
@@ -176,23 +177,31 @@ typedef struct ReadingWindow {
         ContentionReading contention;
         StorageReading storage;
         MountsReading mounts;
+        NetworkReading network;
 } ReadingWindow;
 
-/* contention, storage: whether these were read. */
-static void reading_window_fill(const UnitReading *r, const ReadingWindow *w, bool contention, bool storage,
+/* What was read besides requests. */
+typedef struct ReadingParts {
+        bool contention, storage, network;
+} ReadingParts;
+
+static void reading_window_fill(const UnitReading *r, const ReadingWindow *w, const ReadingParts *parts,
                                 Metrics *ret) {
         metrics_fill(&r->context, &w->requests, WINDOW_ALL_DISTRIBUTIONS, ret);
         rows_get_client(r->unit, w->rows, &ret->requests.client);
         storage_set_absent(ret);
-        if (storage)
+        if (parts->storage)
                 storage_metrics_fill(&r->context, &w->storage, &ret->storage);
+        network_set_absent(ret);
+        if (parts->network)
+                network_metrics_fill(&r->context, &w->network, &ret->network);
         contention_set_absent(ret);
-        if (!contention)
+        if (!parts->contention)
                 return;
         contention_metrics_fill(&r->context, &w->contention, /* cells= */ true,
                         clock_is_whole(&r->context, &w->requests), &ret->contention);
         usage_fill(r->unit, w->window, &ret->contention);
-        if (storage)
+        if (parts->storage)
                 amplification_fill(&ret->contention.block, ret->contention.covered, &ret->storage);
 }
 
@@ -211,7 +220,7 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
         uint64_t now = at ? at->monotonic : now_nsec(CLOCK_MONOTONIC);
         RowsReading rows_total;
         ReadingWindow part, total;
-        bool contention, storage;
+        ReadingParts have;
         UnitReading reading;
         Snapshot s = {
                 .window = window,
@@ -246,27 +255,34 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
         unit_reading_get_rows(&reading, WINDOW_TOTAL, total.requests.covered, total.rows);
         total.requests.signature = rows_get_signature(total.rows, total.requests.signature);
         unit_collect_usage(u);
-        contention = unit_reading_get_contention(&reading, /* cells= */ true) &&
+        have.contention = unit_reading_get_contention(&reading, /* cells= */ true) &&
                 contention_read(&reading.contention, now, window, &part.contention, &total.contention) >= 0;
-        storage = unit_reading_get_storage(&reading) &&
+        have.storage = unit_reading_get_storage(&reading) &&
                 unit_reading_read_storage(&reading, window, &part.storage, &total.storage,
                                           &part.mounts) >= 0;
+        have.network = unit_reading_get_network(&reading) &&
+                network_read(&reading.network, now, window, &part.network, &total.network) >= 0;
 
         s.covered = part.requests.covered;
         s.drops = total.requests.cells[QOS_COUNTER_DROPS] +
                 total.requests.cells[QOS_COUNTER_DROPS_CONTENTION];
-        reading_window_fill(&reading, &part, contention, storage, &s.metrics);
-        reading_window_fill(&reading, &total, contention, storage, &s.totals);
+        reading_window_fill(&reading, &part, &have, &s.metrics);
+        reading_window_fill(&reading, &total, &have, &s.totals);
         rows_fill(u, part.rows, &s);
-        if ((contention || !u->contention.map) && (storage || !u->storage.map))
-                s.cost_share = cost_get_share(&part.requests,
-                                              (contention ? contention_get_cost(&part.contention) : 0) +
-                                              (storage ? part.storage.counts.sums[QOS_STORAGE_COST] : 0));
-        if (storage) {
+        if ((have.contention || !u->contention.map) && (have.storage || !u->storage.map) &&
+            (have.network || !u->network.map))
+                s.cost_share = cost_get_share(
+                                &part.requests,
+                                (have.contention ? contention_get_cost(&part.contention) : 0) +
+                                (have.storage ? part.storage.counts.sums[QOS_STORAGE_COST] : 0) +
+                                (have.network ? part.network.counts.sums[QOS_NETWORK_COST] : 0));
+        if (have.network)
+                total.requests.signature ^= total.network.signature;
+        if (have.storage) {
                 s.n_mounts = mounts_fill(&reading, &part.mounts, s.mounts);
                 total.requests.signature ^= total.storage.signature;
         }
-        if (contention) {
+        if (have.contention) {
                 devices_fill(u, &part.contention, now, window, &s);
                 total.requests.signature ^= total.contention.signature;
         }
@@ -276,8 +292,9 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
                 Row row;
 
                 ret_total->requests = total.requests;
-                ret_total->contention = contention ? total.contention : (ContentionReading) {};
-                ret_total->storage = storage ? total.storage : (StorageReading) {};
+                ret_total->contention = have.contention ? total.contention : (ContentionReading) {};
+                ret_total->storage = have.storage ? total.storage : (StorageReading) {};
+                ret_total->network = have.network ? total.network : (NetworkReading) {};
                 rows_sum(u, total.rows, &peers, &ret_total->client, &row);
                 if (total.rows->peers_known)
                         ret_total->client = total.rows->peers;
@@ -329,6 +346,9 @@ static uint64_t unit_get_probes_cost(Unit *u, uint64_t now) {
         ContentionSources sources;
         StorageSources storage;
         StorageReading calls;
+        NetworkSource network_buffer[UNITS_MAX_LIMIT];
+        NetworkReading network_reading;
+        NetworkSources network;
         uint64_t cost = 0;
 
         if (unit_get_contention_sources(u, buffer, &sources)) {
@@ -340,6 +360,11 @@ static uint64_t unit_get_probes_cost(Unit *u, uint64_t now) {
                 if (storage_read(&storage, now, WINDOW_TOTAL, &calls, NULL) < 0)
                         return ABSENT;
                 cost += calls.counts.sums[QOS_STORAGE_COST];
+        }
+        if (unit_get_network_sources(u, network_buffer, &network)) {
+                if (network_read(&network, now, WINDOW_TOTAL, &network_reading, NULL) < 0)
+                        return ABSENT;
+                cost += network_reading.counts.sums[QOS_NETWORK_COST];
         }
         return cost;
 }
@@ -383,6 +408,8 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Sna
         contention_set_absent(&ret->totals);
         storage_set_absent(&ret->metrics);
         storage_set_absent(&ret->totals);
+        network_set_absent(&ret->metrics);
+        network_set_absent(&ret->totals);
         overhead_now = unit_get_probes_cost(u, now);
         if (cost != ABSENT && overhead_now != ABSENT)
                 /* Maps may have been destroyed or created since */

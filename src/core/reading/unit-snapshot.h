@@ -13,6 +13,7 @@ typedef struct TotalReading {
         WindowReading requests;
         ContentionReading contention;
         StorageReading storage;
+        NetworkReading network;
         WindowRow client;               /* sum of all peers */
 } TotalReading;
 

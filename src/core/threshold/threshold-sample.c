@@ -79,7 +79,7 @@ void threshold_sample_init(ThresholdSample *sample, uint64_t window) {
         sample->window = window;
         sample->distributions = 0;
         sample->needs_requests = sample->needs_gauges = sample->needs_listeners = sample->needs_rows = false;
-        sample->needs_contention = sample->needs_cells = sample->needs_storage = false;
+        sample->needs_contention = sample->needs_cells = sample->needs_storage = sample->needs_network = false;
 }
 
 void threshold_sample_require(ThresholdSample *sample, const ThresholdRule *rule) {
@@ -87,6 +87,10 @@ void threshold_sample_require(ThresholdSample *sample, const ThresholdRule *rule
 
         if (METRIC_IS_IN(metric, storage)) {
                 sample->needs_storage = true;
+                return;
+        }
+        if (METRIC_IS_IN(metric, network)) {
+                sample->needs_network = true;
                 return;
         }
         if (METRIC_IS_IN(metric, contention)) {
@@ -145,6 +149,21 @@ static void threshold_sample_read_storage(UnitReading *r, ThresholdSample *sampl
         sample->n_mounts = mounts_fill(r, &mounts, sample->mounts);
 }
 
+static void threshold_sample_read_network(UnitReading *r, ThresholdSample *sample) {
+        NetworkReading reading;
+
+        network_set_absent(&sample->metrics);
+        if (unit_reading_get_network(r) &&
+            network_read(&r->network, sample->now, sample->window, &reading, NULL) >= 0)
+                network_metrics_fill(&r->context, &reading, &sample->metrics.network);
+}
+
+/* Whether the metric is not one of requests. */
+static bool metric_is_of_other_map(const Metric *metric) {
+        return METRIC_IS_IN(metric, contention) || METRIC_IS_IN(metric, storage) ||
+               METRIC_IS_IN(metric, network);
+}
+
 void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *sample) {
         UnitReading reading;
         unsigned refresh = 0;
@@ -185,6 +204,8 @@ void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *sample) {
                 threshold_sample_read_contention(&reading, sample);
         if (sample->needs_storage)
                 threshold_sample_read_storage(&reading, sample);
+        if (sample->needs_network)
+                threshold_sample_read_network(&reading, sample);
 }
 
 static bool unit_read_shares(Unit *u, uint64_t now, uint64_t window, Contention *ret) {
@@ -241,8 +262,7 @@ static double sample_get_value(Unit *u, const ThresholdSample *sample, const Thr
         double real;
 
         *ret_samples = METRIC_IS_IN(rule->metric, requests.client) ? sample->metrics.requests.client.count :
-                       METRIC_IS_IN(rule->metric, contention) ||
-                       METRIC_IS_IN(rule->metric, storage) ? ABSENT : sample->metrics.requests.server.count;
+                       metric_is_of_other_map(rule->metric) ? ABSENT : sample->metrics.requests.server.count;
         if (*rule->selector && METRIC_IS_IN(rule->metric, storage)) {
                 threshold_rule_get_selector(rule, &s);
                 mount_get_metrics(mounts_find(sample->mounts, sample->n_mounts, &s), &of_row);
@@ -267,8 +287,7 @@ bool threshold_sample_is_hidden(const Unit *u, const ThresholdSample *sample, co
         Selector s;
         Row row;
 
-        if (!sample->measured || METRIC_IS_IN(rule->metric, contention) ||
-            METRIC_IS_IN(rule->metric, storage))
+        if (!sample->measured || metric_is_of_other_map(rule->metric))
                 return false;
         if (!*rule->selector)
                 return METRIC_IS_IN(rule->metric, requests.client)
@@ -289,8 +308,7 @@ double unit_get_threshold_value(Unit *u, const ThresholdSample *sample, const Th
         double real, q;
 
         *ret_samples = ABSENT;
-        if (METRIC_IS_IN(rule->metric, contention) || METRIC_IS_IN(rule->metric, storage) ? !u->view :
-            !sample->measured)
+        if (metric_is_of_other_map(rule->metric) ? !u->view : !sample->measured)
                 return NAN;
 
         real = sample_get_value(u, sample, rule, ret_samples);

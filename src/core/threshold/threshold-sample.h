@@ -12,7 +12,7 @@ typedef struct ThresholdSample {
         /* Set by threshold_sample_require() */
         unsigned distributions;         /* of the server role, bitmask */
         bool needs_requests, needs_gauges, needs_listeners, needs_rows, needs_contention, needs_cells,
-             needs_storage;
+             needs_storage, needs_network;
 
         /* Set by threshold_sample_read(), as required */
         uint64_t now;                   /* CLOCK_MONOTONIC ns */

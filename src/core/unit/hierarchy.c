@@ -5,6 +5,7 @@
 #include "history.h"
 #include "log.h"
 #include "manager.h"
+#include "network-source.h"
 #include "observer.h"
 #include "probe.h"
 #include "storage-source.h"
@@ -225,6 +226,7 @@ static int offset_add_source(Unit *u, const Unit *inner) {
                 window_base_open(u->base, &source);
         unit_open_contention(u, inner);
         unit_open_storage(u, inner);
+        unit_open_network(u, inner);
         return r;
 }
 
@@ -237,6 +239,7 @@ static int offset_subtract_source(Unit *u, const Unit *inner) {
                 window_base_close(u->base, now_nsec(CLOCK_MONOTONIC), &source);
         unit_close_contention(u, inner);
         unit_close_storage(u, inner);
+        unit_close_network(u, inner);
         return r;
 }
 

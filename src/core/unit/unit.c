@@ -47,6 +47,7 @@ void unit_free(Unit *u) {
         free(u->base);
         free(u->contention.base);
         free(u->storage.base);
+        free(u->network.base);
         free(u->contention.machine_base);
         usage_free(u->contention.usage);
         history_free(u->history.steps);

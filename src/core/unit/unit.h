@@ -18,6 +18,7 @@
 #include "probe-name.h"
 #include "selector.h"
 #include "snapshot.h"
+#include "network-probe.h"
 #include "storage-probe.h"
 #include "xqos-section.h"
 
@@ -109,6 +110,7 @@ struct Unit {
         CounterOffset *base;               /* see window.h; NULL: none */
         UnitContention contention;
         UnitStorage storage;
+        UnitNetwork network;
         struct ExportedBins *exported_bins; /* NULL: never exported */
         struct EndpointTotals *endpoint_totals; /* of the last export with endpoints; NULL: none so far */
         bool exported;                  /* the map was exported */

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
+#pragma once
+
+/* Layout of the network map of a unit: what TCP has counted on its connections. Written by the programs of
+ * the probe "network" (bpf/network/network-record.h), read by src/model/network-window.c.
+ *
+ * The map is an array whose elements have one size:
+ *
+ *   QOS_NETWORK_HEADER        generation, checkpoints written, largest samples
+ *   QOS_NETWORK_CHECKPOINT    counters at boundaries of sub-windows: QOS_CHECKPOINTS of them
+ *   QOS_NETWORK_LIVE          counters now
+ *   QOS_NETWORK_CARRY         number of wraparounds of each bin
+ *
+ * All CPUs write to the same counters: a connection is recorded ten times a second at most. */
+
+#include "unit-map.h"
+
+/* What is counted of each connection, as a difference to what was recorded of it before. */
+enum qos_flow_counter {
+        QOS_FLOW_RETRANSMITS,           /* segments */
+        QOS_FLOW_BYTES_RETRANSMITTED,
+        QOS_FLOW_BYTES_SENT,
+        QOS_FLOW_BYTES_ACKED,
+        QOS_FLOW_BYTES_RECEIVED,
+        QOS_FLOW_BYTES_READ,            /* by the application */
+        QOS_FLOW_BYTES_WRITTEN,
+        QOS_FLOW_TIMEOUTS,              /* of retransmissions */
+        QOS_FLOW_TICKS,                 /* time that the connection has existed, in jiffies */
+        QOS_FLOW_TICKS_BUSY,            /* of this, with data to send, and not limited by what follows */
+        QOS_FLOW_TICKS_PEER_WINDOW,     /* limited by the receive window of the peer */
+        QOS_FLOW_TICKS_SEND_BUFFER,     /* limited by the own send buffer */
+        QOS_FLOW_COUNTERS,
+};
+
+/* Distributions, in nanoseconds. */
+enum qos_network_distribution {
+        QOS_NETWORK_DURATION,           /* from the end of the handshake to the end of the connection */
+        QOS_NETWORK_DISTRIBUTIONS,
+};
+
+enum qos_network_sum {
+        QOS_NETWORK_FLOWS,              /* index is this plus enum qos_flow_counter */
+        QOS_NETWORK_RECOVERIES = QOS_NETWORK_FLOWS + QOS_FLOW_COUNTERS, /* fast retransmits begun */
+        QOS_NETWORK_NSEC,               /* sums of samples, by enum qos_network_distribution */
+        QOS_NETWORK_COST = QOS_NETWORK_NSEC + QOS_NETWORK_DISTRIBUTIONS, /* run time of the programs in ns,
+                                         * extrapolated from samples */
+        QOS_NETWORK_SUMS,
+};
+
+#define QOS_NETWORK_BINS (QOS_NETWORK_DISTRIBUTIONS * HISTOGRAM_COARSE_BINS)
+
+struct qos_network_header {
+        __u32 generation;       /* set once before the map is frozen; differs for each map created */
+        __u32 unit;             /* generation of the unit, as in struct qos_owner */
+        __u32 rolling;          /* CPU + 1 of the program writing checkpoints; 0: none */
+        __u32 slot;             /* of the unit; set once */
+        __u64 epoch;            /* of the newest event */
+        __u32 written[QOS_LEVELS];
+        struct qos_max_ring peaks[QOS_NETWORK_DISTRIBUTIONS];
+};
+
+/* Counters now; or at the boundaries first … last, in sub-windows of the level. No event lies between first
+ * and last. */
+struct qos_network_counts {
+        __u64 first;
+        __u64 last;             /* < first: invalid or being written */
+        __u64 sums[QOS_NETWORK_SUMS];
+        __u32 bins[QOS_NETWORK_BINS]; /* modulo 2^32: coarse */
+};
+
+union qos_network_element {
+        struct qos_network_header header;
+        struct qos_network_counts counts;
+};
+
+#define QOS_NETWORK_HEADER 0U
+#define QOS_NETWORK_CHECKPOINT 1U
+#define QOS_NETWORK_LIVE (QOS_NETWORK_CHECKPOINT + QOS_CHECKPOINTS)
+#define QOS_NETWORK_CARRY (QOS_NETWORK_LIVE + 1U)
+#define QOS_NETWORK_ELEMENTS (QOS_NETWORK_CARRY + 1U)
+
+/* Array elements begin at multiples of 8 bytes. */
+_Static_assert(sizeof(union qos_network_element) % 8 == 0, "elements of an array follow each other");
+_Static_assert(sizeof(union qos_network_element) * QOS_NETWORK_ELEMENTS <= 192 << 10,
+               "a map takes at most 192 KiB");

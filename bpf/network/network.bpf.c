@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+/* The probe "network": what TCP counts of the connections of units.
+ *
+ *   network_state, network_state_nested    a connection begins, is established, or ends
+ *   network_destroy                        its socket is released: what was read since the end
+ *   network_move                           a segment has arrived, and 100 ms have passed
+ *   network_recovery                       TCP begins to recover from a loss
+ *   network_flows                          iterator: records all connections
+ *   network_walk                           the same, by the files of all tasks
+ *
+ * Which unit a connection belongs to is known by the programs of the probe "requests" (struct conn). */
+
+#include "tcp-conn.bpf.h"
+
+#define PREEMPTION_OBJECT network
+#include "preemption.h"
+
+#include "flow.h"
+
+static __always_inline union qos_network_element* network_element(void *map, __u32 i) {
+        return bpf_map_lookup_elem(map, &i);
+}
+
+/* Writes the checkpoints of the map in the slot; verified once, as opposed to each place that records. */
+BPF_SUBPROG int network_roll_slot(__u32 slot, __u64 epoch);
+#define network_roll_due(map, h, epoch) network_roll_slot((h)->slot, epoch)
+
+#include "network-record.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+        __uint(max_entries, UNITS_MAX_LIMIT);
+        __type(key, __u32);
+        __array(values, struct {
+                __uint(type, BPF_MAP_TYPE_ARRAY);
+                __uint(map_flags, BPF_F_MMAPABLE);
+                __uint(max_entries, QOS_NETWORK_ELEMENTS);
+                __type(key, __u32);
+                __uint(value_size, sizeof(union qos_network_element));
+        });
+} network_maps SEC(".maps");
+
+BPF_SUBPROG int network_roll_slot(__u32 slot, __u64 epoch) {
+        void *map = bpf_map_lookup_elem(&network_maps, &slot);
+        struct qos_network_header *h = map ? network_header_get(map) : NULL;
+
+        if (h)
+                network_roll(map, h, epoch);
+        return 0;
+}
+
+/* A connection of a unit with the probe (SK_STORAGE). */
+struct flow {
+        struct qos_owner owner; /* of what is recorded from now on; generation 0: none */
+        __u32 generation;       /* of its network map */
+        __u32 turn;             /* run to be measured next (overhead.h) */
+        __u64 never;            /* 0, see overhead_begin_sample() */
+        __u64 recorded_at;      /* jiffies */
+        __u64 since;            /* CLOCK_MONOTONIC ns when it was established; 0: not yet, or not known */
+        struct bpf_spin_lock lock; /* of what follows: the iterator does not hold the lock of the socket */
+        __u32 begun;            /* 1: it was seen from its beginning, and is not established yet */
+        struct flow_counts counts;
+};
+
+BPF_STORAGE_MAP(flows, SK, struct flow);
+
+/* What a run is for. */
+enum flow_event {
+        FLOW_MOVES,
+        FLOW_CONNECTS,          /* the unit is the client */
+        FLOW_OPENS,             /* the handshake is complete */
+        FLOW_ENDS,
+};
+
+static __always_inline void* network_map_get(const struct qos_owner *owner, __u32 *ret_generation) {
+        struct qos_network_header *h;
+        __u32 slot = owner->slot;
+        void *map;
+
+        map = bpf_map_lookup_elem(&network_maps, &slot);
+        h = map ? network_header_get(map) : NULL;
+        if (!h || h->unit != owner->generation)
+                return NULL;
+        *ret_generation = h->generation;
+        return map;
+}
+
+/* Bit of sock.__sk_common.skc_flags (enum sock_flags): a FIN has been received. */
+#define SOCK_DONE 1
+
+/* state: of the connection before the change; 0: as it is. In this order, what an iterator sees of a
+ * connection that moves is no more than what has been read and written: the kernel adds to bytes_acked
+ * before snd_una, to bytes_received before rcv_nxt, and sets the state before it queues a FIN. */
+static __always_inline void flow_read(const struct sock *sk, const struct tcp_sock *tp, __u32 state,
+                                      struct flow_fields *ret) {
+        ret->copied_seq = tp->copied_seq;
+        ret->write_seq = tp->write_seq;
+        barrier();
+        if (state == 0)
+                state = sk->__sk_common.skc_state;
+        ret->bytes_received = tp->bytes_received;
+        ret->bytes_acked = tp->bytes_acked;
+        barrier();
+        ret->rcv_nxt = tp->rcv_nxt;
+        ret->snd_una = tp->snd_una;
+        ret->bytes_sent = tp->bytes_sent;
+        ret->bytes_retrans = tp->bytes_retrans;
+        ret->total_retrans = tp->total_retrans;
+        ret->total_rto = tp->total_rto;
+        ret->chrono_type = BPF_CORE_READ_BITFIELD(tp, chrono_type);
+        ret->chrono_start = tp->chrono_start;
+        ret->chrono_stat[0] = tp->chrono_stat[0];
+        ret->chrono_stat[1] = tp->chrono_stat[1];
+        ret->chrono_stat[2] = tp->chrono_stat[2];
+        ret->jiffies = (__u32) bpf_jiffies64();
+        ret->fin_sent = state == TCP_FIN_WAIT1 || state == TCP_FIN_WAIT2 || state == TCP_LAST_ACK ||
+                        state == TCP_CLOSING;
+        ret->fin_received = sk->__sk_common.skc_flags >> SOCK_DONE & 1;
+        ret->opened = state != TCP_SYN_SENT && state != TCP_SYN_RECV && state != TCP_NEW_SYN_RECV;
+}
+
+/* What a run has to record, as the lock is held while it is found out. */
+struct flow_change {
+        __u64 n[QOS_FLOW_COUNTERS];
+        __u64 duration;
+        struct qos_owner owner; /* generation 0: nothing */
+        __u32 generation;
+};
+
+/* An event of a connection, and the unit that it belongs to now; generation 0: none with the probe. */
+struct flow_moment {
+        struct qos_owner owner;
+        __u32 generation;       /* of the network map */
+        __u32 event;            /* enum flow_event */
+        __u32 client;           /* 1: of one that begins, the unit is the client */
+        __u64 now;              /* CLOCK_MONOTONIC ns */
+};
+
+/* The lock is held. */
+static __always_inline void flow_apply(struct flow *f, const struct flow_fields *fields,
+                                       const struct flow_moment *m, struct flow_change *ret) {
+        const struct qos_owner *owner = &m->owner;
+        __u32 event = m->event, generation = m->generation;
+        __u64 now = m->now;
+        bool same = f->owner.generation == owner->generation && f->owner.slot == owner->slot &&
+                f->generation == generation;
+
+        ret->duration = 0;
+        ret->owner.generation = 0;
+        if (event == FLOW_CONNECTS || (event == FLOW_OPENS && !f->begun && (f->since == 0 || !same))) {
+                flow_begin(&f->counts, fields, m->client);
+                f->since = 0;
+                f->begun = 1;
+        } else if (f->owner.generation == 0 || (!same && f->owner.generation == owner->generation))
+                /* Found later, or the unit was not observed with the probe for a while */
+                flow_join(&f->counts, fields);
+        else {
+                ret->owner = f->owner;
+                ret->generation = f->generation;
+                flow_step(&f->counts, fields, ret->n);
+        }
+        if (event == FLOW_OPENS && f->begun) {
+                f->begun = 0;
+                f->since = now;
+                f->counts.counted[QOS_FLOW_TICKS] = fields->jiffies;
+        }
+        if (event == FLOW_ENDS && !f->counts.ended) {
+                if (f->since != 0)
+                        ret->duration = now - f->since;
+                f->since = 0;
+                f->begun = 0;
+                f->counts.ended = 1;
+        }
+        f->recorded_at = fields->jiffies;
+        f->owner = *owner;
+        if (generation == 0)
+                f->owner.generation = 0;
+        f->generation = generation;
+}
+
+static __attribute__((noinline)) int flow_record(const struct flow_change *change) {
+        struct qos_network_counts *live;
+        __u64 now = bpf_ktime_get_ns();
+        __u32 generation = 0;
+        void *map;
+
+        if (!change)
+                return 0;
+        map = network_map_get(&change->owner, &generation);
+        if (!map || generation != change->generation)
+                return 0;
+        live = network_enter(map, now);
+        if (!live)
+                return 0;
+        for (__u32 i = 0; i < QOS_FLOW_COUNTERS; i++)
+                if (change->n[i] != 0)
+                        network_add(live, QOS_NETWORK_FLOWS + i, change->n[i]);
+        if (change->duration != 0)
+                network_sample(map, live, now, QOS_NETWORK_DURATION, change->duration);
+        return 0;
+}
+
+/* state: of the connection, before it changes; 0: it does not. */
+static __attribute__((noinline)) int flow_update(struct sock *sk, __u32 state, __u32 event) {
+        struct flow_moment m = { .event = event };
+        struct flow_fields fields;
+        struct flow_change change;
+        struct tcp_sock *tp;
+        struct flow *f;
+        struct conn *c;
+        bool create;
+        void *map;
+
+        if (!sk || sk->__sk_common.skc_state == TCP_LISTEN)
+                return 0;
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        tp = c ? bpf_skc_to_tcp_sock(sk) : NULL;
+        if (!tp)
+                return 0;
+        m.owner = owner_read(&c->owner);
+        map = network_map_get(&m.owner, &m.generation);
+        /* Nothing follows on one that has ended */
+        create = map && (sk->__sk_common.skc_state != TCP_CLOSE || event == FLOW_CONNECTS);
+        f = bpf_sk_storage_get(&flows, sk, 0, create ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+        if (!f) {
+                if (create)
+                        element_lost(QOS_STATISTIC_LOST_FLOWS, &m.owner);
+                return 0;
+        }
+        if (!map && f->owner.generation == 0)
+                return 0;
+
+        m.client = state == TCP_SYN_SENT || event == FLOW_CONNECTS;
+        m.now = bpf_ktime_get_ns();
+        flow_read(sk, tp, state, &fields);
+        bpf_spin_lock(&f->lock);
+        flow_apply(f, &fields, &m, &change);
+        bpf_spin_unlock(&f->lock);
+        if (change.owner.generation != 0)
+                flow_record(&change);
+        return 0;
+}
+
+static __attribute__((noinline)) int flow_record_overhead(struct sock *sk, __u64 begin) {
+        struct flow *f = sk ? bpf_sk_storage_get(&flows, sk, 0, 0) : NULL;
+        struct qos_network_counts *live;
+        __u64 now = bpf_ktime_get_ns();
+        __u32 generation;
+        void *map;
+
+        map = f ? network_map_get(&f->owner, &generation) : NULL;
+        live = map ? network_enter(map, now) : NULL;
+        if (live)
+                network_add(live, QOS_NETWORK_COST, overhead_nsec(begin, now) * OVERHEAD_SAMPLE_PERIOD);
+        return 0;
+}
+
+/* A run whose connection may not be known yet. */
+static __always_inline int flow_handle(struct sock *sk, __u32 state, __u32 event) {
+        __u32 zero = 0, *turn = bpf_map_lookup_elem(&overhead_turns, &zero);
+        __u64 begin = turn && overhead_sample(turn) ? bpf_ktime_get_ns() : 0;
+
+        flow_update(sk, state, event);
+        if (begin != 0)
+                flow_record_overhead(sk, begin);
+        return 0;
+}
+
+/* Sockets of no unit have no storage, unless other programs have given them some. The programs of "requests"
+ * run before, and give it to those of units. */
+static __always_inline void state_handle(struct sock *sk, __u32 old_state, __u32 new_state) {
+        if (!sk->sk_bpf_storage || sk->sk_protocol != IPPROTO_TCP)
+                return;
+        if (new_state == TCP_SYN_SENT)
+                flow_handle(sk, old_state, FLOW_CONNECTS);
+        else if (new_state == TCP_ESTABLISHED)
+                flow_handle(sk, old_state, FLOW_OPENS);
+        else if (new_state == TCP_CLOSE)
+                flow_handle(sk, old_state, FLOW_ENDS);
+}
+
+/* Two programs, as requests_state. Both run mostly, and the second one finds nothing to record. */
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(network_state, struct sock *sk, int old_state, int new_state) {
+        preemption_disable();
+        state_handle(sk, old_state, new_state);
+        preemption_enable();
+        return 0;
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(network_state_nested, struct sock *sk, int old_state, int new_state) {
+        preemption_disable();
+        state_handle(sk, old_state, new_state);
+        preemption_enable();
+        return 0;
+}
+
+/* The data that was queued when the connection ended can still be read. */
+SEC("tp_btf/tcp_destroy_sock")
+int BPF_PROG(network_destroy, struct sock *sk) {
+        if (!sk->sk_bpf_storage)
+                return 0;
+        preemption_disable();
+        flow_handle(sk, 0, FLOW_ENDS);
+        preemption_enable();
+        return 0;
+}
+
+/* How often a connection is recorded while it moves. */
+#define FLOW_INTERVAL_NSEC 100000000ULL
+
+SEC("tp_btf/tcp_probe")
+int BPF_PROG(network_move, struct sock *sk) {
+        struct flow *f;
+        __u64 begin;
+
+        if (!sk->sk_bpf_storage)
+                return 0;
+        preemption_disable();
+        f = bpf_sk_storage_get(&flows, sk, 0, 0);
+        if (f) {
+                begin = overhead_begin_sample(f);
+                if ((__u32) (bpf_jiffies64() - f->recorded_at) * tick_nsec >= FLOW_INTERVAL_NSEC)
+                        flow_update(sk, 0, FLOW_MOVES);
+                if (begin != 0)
+                        flow_record_overhead(sk, begin);
+        }
+        preemption_enable();
+        return 0;
+}
+
+/* enum tcp_ca_state */
+#define TCP_CA_RECOVERY 3
+
+SEC("tp_btf/tcp_cong_state_set")
+int BPF_PROG(network_recovery, struct sock *sk, __u32 state) {
+        struct qos_network_counts *live;
+        __u32 generation;
+        struct flow *f;
+        void *map;
+
+        if ((state & 0xff) != TCP_CA_RECOVERY || !sk->sk_bpf_storage)
+                return 0;
+        preemption_disable();
+        f = bpf_sk_storage_get(&flows, sk, 0, 0);
+        map = f ? network_map_get(&f->owner, &generation) : NULL;
+        live = map ? network_enter(map, bpf_ktime_get_ns()) : NULL;
+        if (live)
+                network_add(live, QOS_NETWORK_RECOVERIES, 1);
+        preemption_enable();
+        return 0;
+}
+
+/* ---- readings ----------------------------------------------------------------------------------------- */
+
+SEC("iter/bpf_sk_storage_map")
+int network_flows(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_iter_session session = { .id = ctx->meta->session_id };
+        struct sock *sk = ctx->sk;
+
+        if (sk)
+                return flow_update(sk, 0, FLOW_MOVES);
+        bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+        return 0;
+}
+
+/* Connections that wait to be accepted are in no table of files, and are recorded once they are. */
+SEC("iter/task_file")
+int network_walk(struct bpf_iter__task_file *ctx) {
+        struct qos_iter_session session = { .id = ctx->meta->session_id };
+        struct file *file = ctx->file;
+        struct socket *socket;
+        struct sock *sk;
+
+        if (!file) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        socket = bpf_sock_from_file(file);
+        sk = socket ? socket->sk : NULL;
+        if (!sk || sk->sk_protocol != IPPROTO_TCP)
+                return 0;
+        return flow_update(sk, 0, FLOW_MOVES);
+}

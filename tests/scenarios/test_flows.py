@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The probe network: what TCP counts of each connection, compared with sock_diag (ss) while connections are open, and
+with what both sides have read and written when they have ended."""
+
+import re
+import socket
+import time
+
+import scenario
+from scenario import (Cable, Server, attach, check, equal, kill_qosd, load, lookup, programs, qosctl, run, smaller,
+                      snapshot, systemctl, test, unused_port, wait_for, within)
+from test_mptcp import IPPROTO_MPTCP
+from test_storage import AGE, Worker
+
+# What ss calls the counts of a connection
+COUNTS = {"bytesSent": r"bytes_sent:(\d+)", "bytesAcked": r"bytes_acked:(\d+)",
+          "bytesReceived": r"bytes_received:(\d+)", "retransmittedBytes": r"bytes_retrans:(\d+)",
+          "retransmits": r" retrans:\d+/(\d+)"}
+
+
+def network(unit, window="total"):
+    figures = lookup(snapshot(unit, window), "network")
+    check(figures is not None, "there is no network")
+    return figures
+
+
+def ss(*filter, netns=None):
+    """The counts of each connection that matches, as the kernel has them."""
+    lines = run(*scenario.nsenter(netns), "ss", "-tinemOH", "state", "connected", *filter).stdout.splitlines()
+    return [{key: int(m[1]) if (m := re.search(pattern, line)) else 0 for key, pattern in COUNTS.items()}
+            for line in lines]
+
+
+def add(*parts):
+    return {key: sum(part[key] for part in parts) for key in COUNTS}
+
+
+def figures_of(unit):
+    f = network(unit)
+    return {key: f[key] for key in COUNTS}
+
+
+class Flows(Worker):
+    """A unit that serves and makes connections, by lines of Python."""
+
+    def start(self):
+        super().start()
+        self.port = unused_port()
+        self.do(f"server = socket.create_server(('::', {self.port}), family=socket.AF_INET6, dualstack_ipv6=True, "
+                "backlog=200); conns = {}")
+
+
+def receive(s, n):
+    while n > 0:
+        got = len(s.recv(n))
+        check(got > 0, "the connection has ended")
+        n -= got
+
+
+@test(deadline=60, own_daemon=True)
+def equal_to_sock_diag():
+    """Open connections over IPv4, IPv6 and mapped addresses, as a server and as a client, with unread and unsent data:
+    the unit has the sums of what sock_diag says, and what was read and written. What closed before is added up."""
+    u = Flows()
+    attach(u, "--probes=requests,network")
+    u.start()
+    read = written = 0
+    peers = []
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+
+    for i, address in enumerate(("127.0.0.1", "::1", "127.0.0.1", "::1")):
+        s = socket.create_connection((address, u.port))
+        u.do(f"conns[{i}] = server.accept()[0]")
+        s.sendall(b"x" * (5000 + i))
+        # The last one leaves a part unread
+        u.do(f"n = {5000 + i if i < 3 else 4000}\nwhile n: n -= len(conns[{i}].recv(n))")
+        if i < 3:
+            u.do(f"conns[{i}].sendall(b'y' * {30000 + i})")
+            receive(s, 30000 + i)
+        read, written = read + (5000 + i if i < 3 else 4000), written + (30000 + i if i < 3 else 0)
+        peers.append(s)
+    u.do(f"conns[4] = socket.create_connection(('127.0.0.1', {port})); conns[4].sendall(b'z' * 70000)")
+    peers.append(listener.accept()[0])
+    receive(peers[4], 70000)
+    peers[4].sendall(b"w" * 123)
+    u.do("n = 123\nwhile n: n -= len(conns[4].recv(n))")
+    read, written = read + 123, written + 70000
+
+    def truth():
+        return add(*ss("sport", "=", f":{u.port}"), *ss("dport", "=", f":{port}"))
+
+    wait_for("all is acknowledged", lambda: truth()["bytesAcked"] == written + 1)
+    equal(len(ss("sport", "=", f":{u.port}")), 4, "connections of the server")
+    wait_for("the figures are equal", lambda: figures_of(u) == truth(), 2)
+    f = network(u)
+    equal((f["bytesRead"], f["bytesWritten"], f["duration"]["count"]), (read, written, 0), "read, written, ended")
+    before = truth()
+
+    # The unit closes the first one, and the client the second one, which takes a FIN in each direction
+    u.do("conns[0].close()")
+    equal(peers[0].recv(1), b"", "end of the stream")
+    peers[0].close()
+    peers[1].close()
+    u.do("assert conns[1].recv(1) == b''; conns[1].close()")
+    wait_for("two have ended", lambda: network(u)["duration"]["count"] == 2)
+    f = network(u)
+    equal((f["bytesRead"], f["bytesWritten"]), (read, written), "read and written, when two have ended")
+    equal(f["bytesSent"], before["bytesSent"], "sent")
+    # A FIN that arrives when the socket has given way to one in TIME_WAIT is not in its counts
+    equal(f["bytesAcked"], before["bytesAcked"] + 2, "acknowledged, with a FIN of each")
+    check(before["bytesReceived"] + 1 <= f["bytesReceived"] <= before["bytesReceived"] + 2, "received")
+
+    # A reset ends the third one, with its data as it is; the rest of the fourth one is read after its end
+    peers[2].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    peers[2].close()
+    u.do("conns[3].shutdown(socket.SHUT_WR)")
+    equal(peers[3].recv(1), b"", "end of the stream")
+    peers[3].close()
+    wait_for("two more have ended", lambda: network(u)["duration"]["count"] == 4)
+    equal(network(u)["bytesRead"], read, "read")
+    u.do("n = 1003\nwhile n: n -= len(conns[3].recv(n))\nassert conns[3].recv(1) == b''")
+    wait_for("the rest is read", lambda: network(u)["bytesRead"] == read + 1003, 2)
+    equal(network(u)["bytesWritten"], written, "written")
+
+
+@test(deadline=60, own_daemon=True)
+def older_than_the_attach():
+    """What was before the attach is not the unit's, and such a connection has no duration."""
+    u = Flows()
+    u.start()
+    s = socket.create_connection(("127.0.0.1", u.port))
+    u.do("conns[0] = server.accept()[0]")
+    s.sendall(b"x" * 10000)
+    u.do("n = 10000\nwhile n: n -= len(conns[0].recv(n))")
+    attach(u, "--probes=requests,network")
+    equal({key: value for key, value in figures_of(u).items() if value}, {}, "figures at the attach")
+    s.sendall(b"x" * 777)
+    u.do("n = 777\nwhile n: n -= len(conns[0].recv(n))")
+    u.do("conns[0].sendall(b'y' * 50)")
+    receive(s, 50)
+    f = wait_for("it is counted", lambda: (lambda f: f if f["bytesAcked"] == 50 else None)(network(u)), 2)
+    equal((f["bytesReceived"], f["bytesRead"], f["bytesWritten"], f["bytesSent"]), (777, 777, 50, 50), "bytes")
+    u.do("conns[0].close()")
+    s.close()
+    time.sleep(AGE)
+    equal(network(u)["duration"]["count"], 0, "durations")
+    equal(network(u)["bytesWritten"], 50, "written")
+
+
+def all_have_ended(unit):
+    accepted = lookup(snapshot(unit), "requests.server.connections.accepted")
+    return wait_for(f"{accepted} connections have ended",
+                    lambda: (lambda f: f if f["duration"]["count"] == accepted else None)(network(unit)))
+
+
+@test(deadline=120, own_daemon=True)
+def many_short_connections():
+    """Each of some thousand short connections counts once, over a restart and a crash of qosd, and a restart of the
+    unit."""
+    s = Server(request=700, response=3000, mode="prefork", workers=2)
+    attach(s, "--probes=requests,network")
+    s.start()
+    third = smaller(3300)
+    for change in (lambda: systemctl("restart", "qosd.service"), kill_qosd, s.restart):
+        load(s, number=third, connections=8, per_connection=1)
+        change()
+    load(s, number=100, connections=4, per_connection=1)
+    n = 3 * third + 100
+    f = all_have_ended(s)
+    check(f["duration"]["count"] >= n, f"{f['duration']['count']} connections ended, with {n} requests")
+    equal((f["bytesRead"], f["bytesWritten"], f["bytesSent"] - f["retransmittedBytes"]),
+          (700 * n, 3000 * n, 3000 * n), "bytes")
+    check(3000 * n <= f["bytesAcked"] <= 3001 * n and 700 * n <= f["bytesReceived"] <= 701 * n, f"FINs: {f}")
+    # Windows are differences of the same counts
+    equal(network(s, "60s")["bytesRead"], 700 * n, "bytes read in 60 s")
+
+
+@test(deadline=60)
+def lost_segments():
+    """Retransmissions on a link that loses segments are those that the kernel counts."""
+    cable = Cable(drop=30, delay_us=200, seed=7)
+    s = Server(address="::", netns=cable.b, mode="thread", request=2000, response=60000)
+    attach(s, "--probes=requests,network")
+    s.start()
+    for address in (cable.address_b, cable.address6_b):
+        load(s, netns=cable.a, address=address, connections=6, number=100, per_connection=10)
+    f = all_have_ended(s)
+    sent_again, handshakes = cable.counter("TcpRetransSegs"), cable.counter("TcpExtTCPSynRetrans")
+    check(sent_again > 0, "nothing was retransmitted")
+    check(sent_again - handshakes <= f["retransmits"] <= sent_again,
+          f"{f['retransmits']} retransmits, the kernel has {sent_again}, of these {handshakes} in handshakes")
+    equal(f["recoveries"], cable.counter("TcpExtTCPSackRecovery") + cable.counter("TcpExtTCPRenoRecovery"),
+          "recoveries")
+    equal(f["bytesSent"] - f["retransmittedBytes"], 200 * 60000, "bytes sent, without retransmissions")
+    equal(f["bytesWritten"], 200 * 60000, "bytes written")
+    equal(f["bytesRead"], 200 * 2000, "bytes read")
+    cable.cut()
+
+
+@test(deadline=60, own_daemon=True)
+def limits_of_sending():
+    """An application that pauses, a peer that does not read: the shares are those of the connection's own times."""
+    u = Flows()
+    attach(u, "--probes=requests,network")
+    u.start()
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+    s.connect(("127.0.0.1", u.port))
+    u.do("conns[0] = server.accept()[0]")
+    time.sleep(1)
+    shares = network(u)["limitedBy"]
+    check(shares["application"] > 0.95, f"with nothing to send: {shares}")
+
+    u.do("conns[0].setblocking(False); conns[0].send(b'x' * 100000)")
+    time.sleep(3)
+    shares = network(u)["limitedBy"]
+    line = run("ss", "-tinemOH", "state", "connected", "sport", "=", f":{u.port}").stdout
+    busy, limited = (int(re.search(rf"{key}:(\d+)ms", line)[1]) for key in ("busy", "rwnd_limited"))
+    check(limited > 2500, f"the peer's window did not limit it: {line}")
+    # Both have the time since the handshake, at slightly different moments
+    within(shares["peerWindow"] / (shares["peerWindow"] + shares["network"] + shares["sendBuffer"]), limited / busy,
+           0.02, 0.02, "share of the peer's window")
+    check(0.6 < shares["peerWindow"] < 0.8, f"3 of some 4 s: {shares}")
+    within(sum(shares.values()), 1, 0.001, 0, "sum of the shares")
+    s.close()
+
+
+@test(deadline=60, own_daemon=True)
+def nested_and_detached():
+    """A slice has the connections of its services; without the probe there are no figures, and the programs are
+    unloaded."""
+    u = Flows()
+    u.start()
+    check("network" not in snapshot_of_requests(u), "figures without the probe")
+    attach(u, "--probes=requests,network")
+    s = socket.create_connection(("::1", u.port))
+    u.do("conns[0] = server.accept()[0]; conns[0].sendall(b'y' * 1000)")
+    receive(s, 1000)
+    wait_for("it is counted", lambda: network(u)["bytesAcked"] == 1000, 2)
+    page = qosctl("status", u.name).stdout
+    check("Limited by: application" in page, f"status: {page}")
+    states = {p["program"]: p["state"] for p in programs() if p["probe"] == "network"}
+    check("attached" in states.values() and "unavailable" not in states.values(), f"programs: {states}")
+    qosctl("detach", u.name)
+
+
+def snapshot_of_requests(unit):
+    attach(unit, "--probes=requests")
+    return snapshot(unit)
+
+
+@test(deadline=60, own_daemon=True)
+def mptcp():
+    """The TCP connections of MPTCP listeners."""
+    u = Flows()
+    attach(u, "--probes=requests,network")
+    u.start()
+    port = unused_port()
+    u.do(f"m = socket.socket(socket.AF_INET, socket.SOCK_STREAM, {IPPROTO_MPTCP}); "
+         f"m.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); m.bind(('127.0.0.1', {port})); m.listen()")
+    s = socket.create_connection(("127.0.0.1", port))
+    u.do("conns[0] = m.accept()[0]")
+    s.sendall(b"x" * 3000)
+    u.do("n = 3000\nwhile n: n -= len(conns[0].recv(n))")
+    u.do("conns[0].sendall(b'y' * 40000)")
+    receive(s, 40000)
+    f = wait_for("it is counted", lambda: (lambda f: f if f["bytesAcked"] == 40000 else None)(network(u)), 2)
+    equal((f["bytesReceived"], f["bytesSent"]), (3000, 40000), "bytes")

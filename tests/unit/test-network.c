@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* What is recorded of a connection (bpf/network/flow.h), against a plain model of TCP; and network maps: the
+ * code that the programs run (network-record.h) and the reader's (network-window.c), against a list of
+ * events. */
+
+#include <math.h>
+
+#include "check.h"
+#include "snapshot-fill.h"
+#include "util.h"
+#include "window.h"
+
+#define window_copy(to, from, size) memcpy(to, from, size)
+#define window_cpu() UINT32_C(0)
+
+static union qos_network_element* network_element(void *map, __u32 i) {
+        return i < QOS_NETWORK_ELEMENTS ? (union qos_network_element*) map + i : NULL;
+}
+
+#define network_roll_due(map, h, epoch) network_roll(map, h, epoch)
+
+#include "network-record.h"
+#include "flow.h"
+
+#define START (1000 * NSEC_PER_SEC)
+
+static union qos_network_element* map_new(uint64_t now) {
+        union qos_network_element *map = new0(union qos_network_element, QOS_NETWORK_ELEMENTS);
+
+        check(map);
+        map->header.epoch = now / QOS_EPOCH_NSEC;
+        return map;
+}
+
+static NetworkReading read_at(const union qos_network_element *map, uint64_t now, uint64_t window) {
+        const NetworkSource source = { .map = map, .since = START };
+        const NetworkSources sources = { .sources = &source, .n = 1, .since = START };
+        NetworkReading r;
+
+        check(network_read(&sources, now, window, &r, NULL) == 0);
+        return r;
+}
+
+/* Each window is compared with the events in it. */
+static void test_windows(void) {
+        static const uint64_t windows[] = { WINDOW_TOTAL, NSEC_PER_SEC, 10 * NSEC_PER_SEC,
+                                            60 * NSEC_PER_SEC };
+        _cleanup_free_ union qos_network_element *map = map_new(START);
+        struct {
+                uint64_t at, bytes, nsec;
+        } events[2000];
+        uint64_t now = START, random = 1;
+
+        for (size_t i = 0; i < ELEMENTSOF(events); i++) {
+                struct qos_network_counts *live;
+
+                random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
+                /* Pauses, in which sub-windows are skipped */
+                now += i % 500 == 499 ? 25 * NSEC_PER_SEC : (random >> 40) * 4;
+                events[i].at = now;
+                events[i].bytes = random >> 20 & 0xffffff;
+                events[i].nsec = random >> 33;
+                live = network_enter(map, now);
+                check(live);
+                network_add(live, QOS_NETWORK_FLOWS + QOS_FLOW_BYTES_SENT, events[i].bytes);
+                network_sample(map, live, now, QOS_NETWORK_DURATION, events[i].nsec);
+
+                for (size_t w = 0; w < ELEMENTSOF(windows) && i % 100 == 99; w++) {
+                        NetworkReading r = read_at(map, now, windows[w]);
+                        uint64_t since = now - r.covered, count = 0, bytes = 0, nsec = 0, longest = 0;
+                        Distribution d;
+
+                        for (size_t k = 0; k <= i; k++)
+                                if (events[k].at >= since) {
+                                        count++;
+                                        bytes += events[k].bytes;
+                                        nsec += events[k].nsec;
+                                        longest = MAX(longest, events[k].nsec);
+                                }
+                        check(r.counts.sums[QOS_NETWORK_FLOWS + QOS_FLOW_BYTES_SENT] == bytes);
+                        network_get_distribution(&r, QOS_NETWORK_DURATION, 5, &d);
+                        check(d.count == count);
+                        check(count == 0 || d.mean == nsec / count);
+                        check(d.max >= longest); /* the first sub-window begins earlier */
+                        if (windows[w] == WINDOW_TOTAL)
+                                check(d.max == longest);
+                }
+        }
+}
+
+/* Bytes in each direction, without SYN and FIN; the positions of TCP begin close to their wraparound. */
+typedef struct Connection {
+        struct flow_fields f;
+        struct flow_counts counts;
+        uint64_t sums[QOS_FLOW_COUNTERS];
+} Connection;
+
+#define ISS UINT32_C(0xffffff00)
+#define IRS UINT32_C(0xfffff000)
+
+static void record(Connection *c) {
+        __u64 n[QOS_FLOW_COUNTERS];
+
+        flow_step(&c->counts, &c->f, n);
+        for (unsigned i = 0; i < QOS_FLOW_COUNTERS; i++)
+                c->sums[i] += n[i];
+}
+
+static void connection_init(Connection *c, bool client) {
+        *c = (Connection) { .f = { .write_seq = ISS + 1, .snd_una = ISS + 1, .rcv_nxt = IRS + 1,
+                                   .copied_seq = IRS + 1, .opened = 1, .jiffies = UINT32_MAX - 5 } };
+        flow_begin(&c->counts, &c->f, client);
+        if (client)
+                c->f.bytes_acked = 1; /* the SYN */
+}
+
+static void sent(Connection *c, uint32_t n) {
+        c->f.write_seq += n;
+        c->f.bytes_sent += n;
+}
+
+static void acked(Connection *c, uint32_t n) {
+        c->f.snd_una += n;
+        c->f.bytes_acked += n;
+}
+
+static void received(Connection *c, uint32_t n) {
+        c->f.rcv_nxt += n;
+        c->f.bytes_received += n;
+}
+
+static void test_bytes(void) {
+        for (unsigned client = 0; client < 2; client++) {
+                Connection c;
+
+                connection_init(&c, client);
+                record(&c);
+                check(c.sums[QOS_FLOW_BYTES_WRITTEN] == 0 && c.sums[QOS_FLOW_BYTES_READ] == 0);
+
+                /* Written, and not acknowledged; received, and not read; beyond 4 GiB; over a wraparound */
+                for (unsigned i = 0; i < 5; i++) {
+                        sent(&c, UINT32_C(1) << 30);
+                        record(&c);
+                        acked(&c, UINT32_C(1) << 30);
+                        received(&c, 1000);
+                        record(&c);
+                }
+                check(c.sums[QOS_FLOW_BYTES_WRITTEN] == UINT64_C(5) << 30);
+                check(c.sums[QOS_FLOW_BYTES_SENT] == UINT64_C(5) << 30);
+                check(c.sums[QOS_FLOW_BYTES_ACKED] == (UINT64_C(5) << 30) + client);
+                check(c.sums[QOS_FLOW_BYTES_RECEIVED] == 5000 && c.sums[QOS_FLOW_BYTES_READ] == 0);
+                c.f.copied_seq += 1500;
+                record(&c);
+                check(c.sums[QOS_FLOW_BYTES_READ] == 1500);
+
+                /* FIN in both directions */
+                sent(&c, 10);
+                c.f.write_seq++;
+                c.f.fin_sent = 1;
+                record(&c);
+                check(c.sums[QOS_FLOW_BYTES_WRITTEN] == (UINT64_C(5) << 30) + 10);
+                acked(&c, 11);
+                received(&c, 1);
+                c.f.fin_received = 1;
+                record(&c);
+                check(c.sums[QOS_FLOW_BYTES_WRITTEN] == (UINT64_C(5) << 30) + 10);
+                check(c.sums[QOS_FLOW_BYTES_READ] == 1500);
+
+                /* The connection has ended: the rest is still read, and then the FIN. The socket has neither
+                 * of the other flags any more */
+                c.counts.ended = 1;
+                c.f.fin_sent = 0;
+                c.f.copied_seq += 3500;
+                record(&c);
+                check(c.sums[QOS_FLOW_BYTES_READ] == 5000);
+                c.f.copied_seq++;
+                record(&c);
+                check(c.sums[QOS_FLOW_BYTES_READ] == 5000);
+                check(c.sums[QOS_FLOW_BYTES_WRITTEN] == (UINT64_C(5) << 30) + 10);
+
+                /* Disconnected, which clears the counts */
+                c.f = (struct flow_fields) { .opened = 1 };
+                record(&c);
+                check(c.sums[QOS_FLOW_BYTES_READ] == 5000 && c.sums[QOS_FLOW_BYTES_RECEIVED] == 5001);
+        }
+}
+
+/* No counter falls when a reading sees bytes as acknowledged that are still counted as in flight. */
+static void test_torn(void) {
+        Connection c;
+
+        connection_init(&c, false);
+        sent(&c, 100);
+        c.f.bytes_acked = 100;
+        record(&c);
+        check(c.sums[QOS_FLOW_BYTES_WRITTEN] == 200);
+        c.f.snd_una += 100;
+        record(&c);
+        check(c.sums[QOS_FLOW_BYTES_WRITTEN] == 200);
+        sent(&c, 150);
+        record(&c);
+        check(c.sums[QOS_FLOW_BYTES_WRITTEN] == 250);
+}
+
+/* A connection from before the attach, whose counts are in the middle of their ranges. */
+static void test_join(void) {
+        Connection c = { .f = { .bytes_sent = 1 << 20, .bytes_acked = 1 << 20, .total_retrans = UINT32_MAX,
+                                .total_rto = UINT16_MAX, .opened = 1, .jiffies = 7 } };
+
+        flow_join(&c.counts, &c.f);
+        record(&c);
+        for (unsigned i = 0; i < QOS_FLOW_COUNTERS; i++)
+                check(c.sums[i] == 0);
+        c.f.total_retrans += 3;
+        c.f.total_rto = 1;
+        c.f.bytes_retrans = 1000;
+        sent(&c, 20);
+        record(&c);
+        check(c.sums[QOS_FLOW_RETRANSMITS] == 3 && c.sums[QOS_FLOW_TIMEOUTS] == 2);
+        check(c.sums[QOS_FLOW_BYTES_RETRANSMITTED] == 1000);
+        check(c.sums[QOS_FLOW_BYTES_SENT] == 20 && c.sums[QOS_FLOW_BYTES_WRITTEN] == 20);
+}
+
+/* Time by what limits sending, of a type that goes on and of those before; jiffies wrap around. */
+static void test_limits(void) {
+        const ReadingContext context = { .measured = UINT64_C(1) << MEASURED_FLOWS, .minimum_samples = 5 };
+        NetworkReading r = { .covered = NSEC_PER_SEC };
+        Metrics m;
+        Connection c;
+
+        connection_init(&c, false);
+        /* Idle for 10 */
+        c.f.jiffies += 10;
+        /* Busy for 20, then limited by the peer, for 30 until now */
+        c.f.chrono_stat[FLOW_CHRONO_BUSY - 1] = 20;
+        c.f.chrono_type = FLOW_CHRONO_PEER_WINDOW;
+        c.f.chrono_start = c.f.jiffies += 20;
+        c.f.jiffies += 30;
+        record(&c);
+        check(c.sums[QOS_FLOW_TICKS] == 60 && c.sums[QOS_FLOW_TICKS_BUSY] == 20 &&
+              c.sums[QOS_FLOW_TICKS_PEER_WINDOW] == 30 && c.sums[QOS_FLOW_TICKS_SEND_BUFFER] == 0);
+        /* 10 more of that, then the send buffer, for 30 */
+        c.f.jiffies += 10;
+        c.f.chrono_stat[FLOW_CHRONO_PEER_WINDOW - 1] = 40;
+        c.f.chrono_type = FLOW_CHRONO_SEND_BUFFER;
+        c.f.chrono_start = c.f.jiffies;
+        c.f.jiffies += 30;
+        record(&c);
+        check(c.sums[QOS_FLOW_TICKS] == 100 && c.sums[QOS_FLOW_TICKS_SEND_BUFFER] == 30 &&
+              c.sums[QOS_FLOW_TICKS_PEER_WINDOW] == 40);
+
+        memcpy(r.counts.sums + QOS_NETWORK_FLOWS, c.sums, sizeof(c.sums));
+        network_set_absent(&m);
+        network_metrics_fill(&context, &r, &m.network);
+        check(fabs(m.network.limited_by.application - 0.1) < 1e-9);
+        check(fabs(m.network.limited_by.network - 0.2) < 1e-9);
+        check(fabs(m.network.limited_by.peer_window - 0.4) < 1e-9);
+        check(fabs(m.network.limited_by.send_buffer - 0.3) < 1e-9);
+        check(m.network.recoveries == ABSENT);
+
+        /* Without connections there are no shares */
+        memset(&r.counts, 0, sizeof(r.counts));
+        network_set_absent(&m);
+        network_metrics_fill(&context, &r, &m.network);
+        check(isnan(m.network.limited_by.application) && m.network.flows[QOS_FLOW_RETRANSMITS] == 0);
+}
+
+/* Neither positions nor the time of a connection count during the handshake, retransmitted SYNs do. */
+static void test_handshake(void) {
+        Connection c;
+
+        connection_init(&c, true);
+        c.f.bytes_acked = 0;
+        c.f.opened = 0;
+        c.f.total_retrans = 2;
+        c.f.total_rto = 2;
+        c.f.jiffies += 100;
+        record(&c);
+        check(c.sums[QOS_FLOW_RETRANSMITS] == 2 && c.sums[QOS_FLOW_TIMEOUTS] == 2);
+        check(c.sums[QOS_FLOW_BYTES_WRITTEN] == 0 && c.sums[QOS_FLOW_TICKS] == 0);
+}
+
+int main(void) {
+        test_windows();
+        test_bytes();
+        test_torn();
+        test_join();
+        test_limits();
+        test_handshake();
+        return EXIT_SUCCESS;
+}
