@@ -73,6 +73,50 @@ union qos_network_element {
         struct qos_network_counts counts;
 };
 
+/* ---- single connections ------------------------------------------------------------------------------- */
+
+/* What limits sending on a connection at a moment; as enum tcp_chrono. */
+enum qos_flow_limit {
+        QOS_FLOW_BY_APPLICATION,        /* nothing to send */
+        QOS_FLOW_BY_NETWORK,
+        QOS_FLOW_BY_PEER_WINDOW,
+        QOS_FLOW_BY_SEND_BUFFER,
+        QOS_FLOW_LIMITS,
+};
+
+/* A connection, as written by the iterator that lists them. */
+struct qos_connection {
+        struct qos_address local;
+        struct qos_address peer;
+        __u32 slot;             /* of the unit */
+        __u32 unit;             /* generation of it */
+        __u64 age;              /* ns since the end of the handshake; 0: it is older than the attach */
+        __u64 bytes_sent;       /* these, and counts below, since the connection began */
+        __u64 bytes_acked;
+        __u64 bytes_received;
+        __u64 bytes_retransmitted;
+        __u32 retransmits;
+        __u32 timeouts;
+        __u32 rtt;              /* us, smoothed; 0: not measured yet */
+        __u32 peer_window;      /* bytes */
+        __u32 receive_window;
+        __u32 congestion_window; /* segments */
+        __u32 mss;
+        __u32 in_flight;        /* bytes sent and not acknowledged */
+        __u32 in_flight_segments;
+        __u32 unsent;           /* bytes written and not sent */
+        __u32 max_queued;       /* most bytes written and not acknowledged, when it was recorded */
+        __u8 state;             /* TCP_ESTABLISHED and so on */
+        __u8 limit;             /* enum qos_flow_limit */
+        __u8 client;            /* 1: the unit has opened it */
+        __u8 _padding;
+};
+
+/* Units whose connections are listed (array with a single element). */
+struct qos_connections_request {
+        __u64 slots[UNITS_MAX_LIMIT / 64]; /* bitmap */
+};
+
 #define QOS_NETWORK_HEADER 0U
 #define QOS_NETWORK_CHECKPOINT 1U
 #define QOS_NETWORK_LIVE (QOS_NETWORK_CHECKPOINT + QOS_CHECKPOINTS)

@@ -24,7 +24,7 @@ struct flow_fields {
         __u32 rcv_nxt;
         __u32 write_seq;
         __u32 snd_una;
-        __u32 chrono_type;      /* FLOW_CHRONO_BUSY and so on, or 0 */
+        __u32 chrono_type;      /* enum qos_flow_limit */
         __u32 chrono_start;     /* jiffies, since when it is this type */
         __u32 chrono_stat[3];   /* jiffies, by type - 1, until then */
         __u32 jiffies;
@@ -32,11 +32,6 @@ struct flow_fields {
         __u32 fin_received;     /* 1: rcv_nxt has it */
         __u32 opened;           /* 0: in a handshake: positions are not set, and its time does not count */
 };
-
-/* enum tcp_chrono */
-#define FLOW_CHRONO_BUSY 1U
-#define FLOW_CHRONO_PEER_WINDOW 2U
-#define FLOW_CHRONO_SEND_BUFFER 3U
 
 /* A connection. */
 struct flow_counts {
@@ -67,9 +62,9 @@ FLOW_INLINE void flow_count(const struct flow_fields *f, __u64 *ret) {
         ret[QOS_FLOW_BYTES_WRITTEN] = f->bytes_acked + (__u32) (f->write_seq - f->snd_una) - f->fin_sent;
         ret[QOS_FLOW_TIMEOUTS] = f->total_rto;
         ret[QOS_FLOW_TICKS] = f->jiffies;
-        ret[QOS_FLOW_TICKS_BUSY] = flow_ticks(f, FLOW_CHRONO_BUSY);
-        ret[QOS_FLOW_TICKS_PEER_WINDOW] = flow_ticks(f, FLOW_CHRONO_PEER_WINDOW);
-        ret[QOS_FLOW_TICKS_SEND_BUFFER] = flow_ticks(f, FLOW_CHRONO_SEND_BUFFER);
+        ret[QOS_FLOW_TICKS_BUSY] = flow_ticks(f, QOS_FLOW_BY_NETWORK);
+        ret[QOS_FLOW_TICKS_PEER_WINDOW] = flow_ticks(f, QOS_FLOW_BY_PEER_WINDOW);
+        ret[QOS_FLOW_TICKS_SEND_BUFFER] = flow_ticks(f, QOS_FLOW_BY_SEND_BUFFER);
 }
 
 /* Difference of two values of a counter, in the width that the kernel has it in. */

@@ -8,6 +8,7 @@
  *   network_recovery                       TCP begins to recover from a loss
  *   network_flows                          iterator: records all connections
  *   network_walk                           the same, by the files of all tasks
+ *   network_list, network_walk_list        iterators: list the connections of some units
  *
  * Which unit a connection belongs to is known by the programs of the probe "requests" (struct conn). */
 
@@ -61,6 +62,7 @@ struct flow {
         __u64 recorded_at;      /* jiffies */
         __u64 since;            /* CLOCK_MONOTONIC ns when it was established; 0: not yet, or not known */
         struct bpf_spin_lock lock; /* of what follows: the iterator does not hold the lock of the socket */
+        __u32 max_queued;       /* most bytes written and not acknowledged */
         __u32 begun;            /* 1: it was seen from its beginning, and is not established yet */
         struct flow_counts counts;
 };
@@ -154,6 +156,7 @@ static __always_inline void flow_apply(struct flow *f, const struct flow_fields 
                 flow_begin(&f->counts, fields, m->client);
                 f->since = 0;
                 f->begun = 1;
+                f->max_queued = 0;
         } else if (f->owner.generation == 0 || (!same && f->owner.generation == owner->generation))
                 /* Found later, or the unit was not observed with the probe for a while */
                 flow_join(&f->counts, fields);
@@ -175,6 +178,8 @@ static __always_inline void flow_apply(struct flow *f, const struct flow_fields 
                 f->counts.ended = 1;
         }
         f->recorded_at = fields->jiffies;
+        if (fields->opened && fields->write_seq - fields->snd_una > f->max_queued)
+                f->max_queued = fields->write_seq - fields->snd_una;
         f->owner = *owner;
         if (generation == 0)
                 f->owner.generation = 0;
@@ -385,4 +390,88 @@ int network_walk(struct bpf_iter__task_file *ctx) {
         if (!sk || sk->sk_protocol != IPPROTO_TCP)
                 return 0;
         return flow_update(sk, 0, FLOW_MOVES);
+}
+
+BPF_ARRAY_MAP(connections_request, ARRAY, 1, struct qos_connections_request);
+
+/* IPv4 on an IPv6 socket is shown as that. */
+static __always_inline void address_unmap(struct qos_address *a) {
+        volatile __u32 *words = (volatile __u32*) a->address;
+
+        if (a->family != AF_INET6 || words[0] != 0 || words[1] != 0 || words[2] != bpf_htonl(0xffff))
+                return;
+        words[0] = words[3];
+        words[2] = words[3] = 0;
+        a->family = AF_INET;
+}
+
+static __attribute__((noinline)) int connection_list(struct sock *sk, struct seq_file *seq) {
+        const struct qos_connections_request *request;
+        struct qos_connection out = {};
+        struct tcp_sock *tp;
+        struct qos_owner owner;
+        __u32 zero = 0;
+        struct flow *f;
+        struct conn *c;
+
+        if (!sk || !seq || sk->__sk_common.skc_state == TCP_LISTEN || sk->__sk_common.skc_state == TCP_CLOSE)
+                return 0;
+        request = bpf_map_lookup_elem(&connections_request, &zero);
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        tp = c ? bpf_skc_to_tcp_sock(sk) : NULL;
+        f = tp ? bpf_sk_storage_get(&flows, sk, 0, 0) : NULL;
+        if (!request || !f)
+                return 0;
+        owner = owner_read(&c->owner);
+        if (owner.generation == 0 || !(request->slots[owner.slot / 64 % (UNITS_MAX_LIMIT / 64)] &
+                                       1ULL << owner.slot % 64))
+                return 0;
+
+        sock_local(sk, &out.local);
+        address_unmap(&out.local);
+        sock_remote(sk, &out.peer);
+        out.slot = owner.slot;
+        out.unit = owner.generation;
+        out.age = f->since != 0 ? bpf_ktime_get_ns() - f->since : 0;
+        out.bytes_sent = tp->bytes_sent;
+        out.bytes_acked = tp->bytes_acked;
+        out.bytes_received = tp->bytes_received;
+        out.bytes_retransmitted = tp->bytes_retrans;
+        out.retransmits = tp->total_retrans;
+        out.timeouts = tp->total_rto;
+        out.rtt = tp->srtt_us >> 3;
+        out.peer_window = tp->snd_wnd;
+        out.receive_window = tp->rcv_wnd;
+        out.congestion_window = tp->snd_cwnd;
+        out.mss = tp->mss_cache;
+        out.in_flight = tp->snd_nxt - tp->snd_una;
+        out.in_flight_segments = tp->packets_out;
+        out.unsent = tp->write_seq - tp->snd_nxt;
+        out.max_queued = tp->write_seq - tp->snd_una;
+        if (f->max_queued > out.max_queued)
+                out.max_queued = f->max_queued;
+        out.state = sk->__sk_common.skc_state;
+        out.limit = BPF_CORE_READ_BITFIELD(tp, chrono_type);
+        out.client = c->kind == CONN_CLIENT;
+        bpf_seq_write(seq, &out, sizeof(out));
+        return 0;
+}
+
+SEC("iter/bpf_sk_storage_map")
+int network_list(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        return ctx->sk ? connection_list(ctx->sk, ctx->meta->seq) : 0;
+}
+
+/* A socket in several tables of files, or twice in one, is listed as often. */
+SEC("iter/task_file")
+int network_walk_list(struct bpf_iter__task_file *ctx) {
+        struct file *file = ctx->file;
+        struct socket *socket;
+        struct sock *sk;
+
+        socket = file ? bpf_sock_from_file(file) : NULL;
+        sk = socket ? socket->sk : NULL;
+        if (!sk || sk->sk_protocol != IPPROTO_TCP)
+                return 0;
+        return connection_list(sk, ctx->meta->seq);
 }

@@ -76,6 +76,7 @@ typedef enum Map {
         MAP_STORAGE_REQUESTS,
         MAP_NETWORK_MAPS,
         MAP_FLOWS,
+        MAP_CONNECTIONS_REQUEST,
         _MAP_MAX,
 } Map;
 

@@ -111,3 +111,44 @@ int probe_adopt_network(Probe *p, unsigned slot, uint32_t generation,
         *ret = p->networks[slot];
         return 0;
 }
+
+/* Connections read at a time, a microsecond each. */
+#define CONNECTIONS_AT_A_TIME 64U
+
+int probe_open_connections(Probe *p) {
+        Program i = program_works(p, PROGRAM_NETWORK_LIST) ? PROGRAM_NETWORK_LIST :
+                    PROGRAM_NETWORK_WALK_LIST;
+
+        return p->link_fds[i] < 0 ? -EOPNOTSUPP : bpf_iter_create(p->link_fds[i]);
+}
+
+int probe_read_connections(Probe *p, int fd, const unsigned *slots, size_t n,
+                           void (*handler)(const struct qos_connection *c, void *userdata),
+                           void *userdata) {
+        _cleanup_free_ struct qos_connection *buffer = NULL;
+        struct qos_connections_request request;
+        Bitmap wanted = {};
+        uint32_t zero = 0;
+        ssize_t size;
+        int r;
+
+        buffer = new0(struct qos_connection, CONNECTIONS_AT_A_TIME);
+        if (!buffer)
+                return -ENOMEM;
+        for (size_t i = 0; i < n; i++)
+                bitmap_add(&wanted, slots[i]);
+        _Static_assert(sizeof(request.slots) == sizeof(wanted.words), "the programs have the same form");
+        memcpy(request.slots, wanted.words, sizeof(request.slots));
+        /* Each time: other readings may be under way */
+        r = bpf_map_update_elem(p->map_fds[MAP_CONNECTIONS_REQUEST], &zero, &request, BPF_ANY);
+        if (r < 0)
+                return r;
+        size = read(fd, buffer, CONNECTIONS_AT_A_TIME * sizeof(*buffer));
+        if (size < 0)
+                return errno == EAGAIN || errno == EINTR ? 1 : -errno;
+        if (size % (ssize_t) sizeof(*buffer) != 0)
+                return -EIO; /* it reads whole records as long as the buffer holds whole ones */
+        for (size_t i = 0; i < (size_t) size / sizeof(*buffer); i++)
+                handler(buffer + i, userdata);
+        return size > 0;
+}

@@ -68,6 +68,7 @@ const char *const map_table[_MAP_MAX] = {
         [MAP_STORAGE_REQUESTS]   = "storage_requests",
         [MAP_NETWORK_MAPS]       = "network_maps",
         [MAP_FLOWS]              = "flows",
+        [MAP_CONNECTIONS_REQUEST] = "connections_request",
 };
 
 /* The two programs of a function of the virtual file system. */
@@ -407,6 +408,14 @@ const ProgramDescription program_table[_PROGRAM_MAX] = {
                                            HOOK_ITERATOR, 0,
                                            "as network_flows, for sockets in a file table",
                                            .unless = PROGRAM_NETWORK_FLOWS },
+        [PROGRAM_NETWORK_LIST]         = { "network_list", "network", "iter/bpf_sk_storage_map",
+                                           HOOK_ITERATOR_MAP, MAP_CONNS,
+                                           "'qosctl connections'",
+                                           PROGRAM_NETWORK_WALK_LIST, QOS_WALK_NONE },
+        [PROGRAM_NETWORK_WALK_LIST]    = { "network_walk_list", "network", "iter/task_file",
+                                           HOOK_ITERATOR, 0,
+                                           "as network_list, for sockets in a file table",
+                                           .unless = PROGRAM_NETWORK_LIST },
 };
 
 const ProgramGroup group_table[PROGRAM_GROUPS] = {

@@ -13,6 +13,7 @@
 #include "probe-name.h"
 #include "unit-map.h"
 
+struct qos_connection;
 union qos_network_element;
 union qos_storage_element;
 
@@ -168,6 +169,8 @@ typedef enum Program {
         PROGRAM_NETWORK_RECOVERY,
         PROGRAM_NETWORK_FLOWS,
         PROGRAM_NETWORK_WALK,
+        PROGRAM_NETWORK_LIST,
+        PROGRAM_NETWORK_WALK_LIST,
         _PROGRAM_MAX,
         _PROGRAM_REQUESTS_MAX = PROGRAM_OPENSSL_EGRESS,
 } Program;
@@ -355,6 +358,12 @@ int probe_adopt_network(Probe *p, unsigned slot, uint32_t generation,
                         const union qos_network_element **ret);
 /* Records what TCP has counted of all connections. */
 int probe_find_flows(Probe *p);
+/* Opens an iterator over the connections of the machine, which keeps its place between two reads. */
+int probe_open_connections(Probe *p);
+/* Calls handler for the next connections of it that are of the units in these slots, some dozen. 0: there
+ * are no more connections. */
+int probe_read_connections(Probe *p, int fd, const unsigned *slots, size_t n,
+                           void (*handler)(const struct qos_connection *c, void *userdata), void *userdata);
 
 /* ---- libssl ----  */
 

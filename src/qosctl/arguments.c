@@ -12,7 +12,8 @@ bool arg_help = false, arg_version = false;
 bool arg_no_pager = false, arg_legend = true, arg_ask_password = true;
 bool arg_all = false, arg_value = false, arg_batch = false, arg_now = false, arg_verbose = false,
      arg_listening = false, arg_yes = false, arg_user = false, arg_svg = false, arg_redact = false;
-const char *arg_host = NULL, *arg_save = NULL, *arg_against = NULL, *arg_exec = NULL, *arg_output = NULL;
+const char *arg_host = NULL, *arg_save = NULL, *arg_against = NULL, *arg_exec = NULL, *arg_output = NULL,
+           *arg_sort = NULL;
 char **arg_hosts = NULL, **arg_probes = NULL, **arg_excludes = NULL, **arg_metrics = NULL;
 uint64_t arg_window = WINDOW_UNSET;
 uint64_t arg_since = SINCE_UNSET;

@@ -60,6 +60,7 @@ enum {
         OPTION_BUCKETS,
         OPTION_SERIES,
         OPTION_VERBOSE,
+        OPTION_SORT,
         _OPTION_MAX,
 };
 

@@ -139,6 +139,18 @@ static int parse_exec(const char *value) {
         return parse_text(value, &arg_exec, "command", "exec");
 }
 
+static int parse_sort(const char *value) {
+        static const char *const keys[] = { "queued", "retransmits", "rtt", "bytes", "age" };
+
+        for (size_t i = 0; i < ELEMENTSOF(keys); i++)
+                if (streq(value, keys[i])) {
+                        arg_sort = keys[i];
+                        return 0;
+                }
+        return log_failure(-EINVAL, "Invalid sort key '%s', expected 'queued', 'retransmits', 'rtt', "
+                                    "'bytes' or 'age'.", value);
+}
+
 static int parse_timeout(const char *value) {
         if (parse_span(value, &arg_timeout) < 0 || arg_timeout == 0)
                 return log_failure(-EINVAL, "Invalid time '%s', expected a time span such as 30s or 10min.",
@@ -311,6 +323,11 @@ const Option option_table[] = {
           "http:/PATH, redis:COMMAND",
           "port: http:/ redis:",
           .parse = parse_excludes },
+        { "   --sort=KEY", OPTION_SORT,
+          "With connections: those with most queued bytes\n"
+          "(default), retransmits, rtt, bytes, age first",
+          "queued retransmits rtt bytes age",
+          .parse = parse_sort },
         { "   --for=SPAN", OPTION_FOR,
           "With attach: detach after SPAN\n"
           "With threads, resources: sample for SPAN\n"

@@ -50,6 +50,7 @@ extern const char *arg_save;            /* files of baselines; NULL: none */
 extern const char *arg_against;
 extern const char *arg_output;          /* file of a report; NULL: standard output */
 extern const char *arg_exec;            /* command of monitor; NULL: none */
+extern const char *arg_sort;            /* of connections; NULL: the daemon's default */
 extern uint64_t arg_delay;              /* ns */
 extern uint64_t arg_interval;           /* ns; 0: not given */
 extern uint64_t arg_iterations;         /* 0: no limit */
@@ -71,6 +72,8 @@ int verb_show(int argc, char **argv);
 int verb_threads(int argc, char **argv);
 int verb_resources(int argc, char **argv);
 int verb_mounts(int argc, char **argv);
+int verb_network(int argc, char **argv);
+int verb_connections(int argc, char **argv);
 int verb_top(int argc, char **argv);
 int verb_histogram(int argc, char **argv);
 int verb_histogram_hosts(int argc, char **argv);

@@ -32,3 +32,5 @@ int reading_print_peers(const Reading *r);
 int reading_print_contention(const Reading *r);
 int reading_print_storage(const Reading *r);
 int reading_print_network(const Reading *r);
+/* What TCP counts: in short, or all of it. False: it is not measured. */
+bool network_print(const Reading *r, bool all);

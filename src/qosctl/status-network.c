@@ -27,7 +27,7 @@ static void add_loss(const Reading *r, double seconds) {
         line_add(", timeouts %s", format_count(b, timeouts));
 }
 
-int reading_print_network(const Reading *r) {
+static void add_limits(const Reading *r) {
         static const struct {
                 const char *metric, *label;
         } limits[] = {
@@ -36,33 +36,88 @@ int reading_print_network(const Reading *r) {
                 { NETWORK "limitedBy.sendBuffer",  "send buffer"   },
                 { NETWORK "limitedBy.network",     "network"       },
         };
-        uint64_t covered, sent, received;
-        char a[FORMAT_MAX], b[FORMAT_MAX];
-        double seconds, share;
+        char buf[FORMAT_MAX];
         bool some = false;
+        double share;
 
-        if (!reading_unsigned(r, NETWORK "covered", &covered) || covered == 0 ||
-            !reading_unsigned(r, NETWORK "bytesSent", &sent) ||
-            !reading_unsigned(r, NETWORK "bytesReceived", &received))
-                return 0;
-        seconds = (double) covered / (double) NSEC_PER_SEC;
-
-        line_end();
-        print_line("TCP", "%s/s sent, %s/s received",
-                   format_bytes(a, (uint64_t) ((double) sent / seconds)),
-                   format_bytes(b, (uint64_t) ((double) received / seconds)));
-        print_key("");
-        add_loss(r, seconds);
-        line_end();
         for (size_t i = 0; i < ELEMENTSOF(limits); i++) {
                 if (!reading_real(r, limits[i].metric, &share) || share <= 0)
                         continue;
                 if (!some)
                         print_key("Limited by");
-                line_add("%s%s %s", some ? ", " : "", limits[i].label, format_percent(a, share));
+                line_add("%s%s %s", some ? ", " : "", limits[i].label, format_percent(buf, share));
                 some = true;
         }
         if (some)
                 line_end();
+}
+
+/* Bytes per second; false: not known. */
+static bool get_rate(const Reading *r, const char *metric, double seconds, char buf[static FORMAT_MAX]) {
+        uint64_t n;
+
+        if (!reading_unsigned(r, metric, &n))
+                return false;
+        (void) format_bytes(buf, (uint64_t) ((double) n / seconds));
+        return true;
+}
+
+static void print_durations(const Reading *r) {
+        static const char *const shown[] = { "mean", "p50", "p99", "max" };
+        char metric[64], buf[FORMAT_MAX];
+        uint64_t n;
+
+        if (!reading_unsigned(r, NETWORK "duration.count", &n))
+                return;
+        print_key("Ended");
+        line_add("%s connections", format_count(buf, n));
+        for (size_t i = 0; i < ELEMENTSOF(shown) && n > 0; i++) {
+                uint64_t nsec;
+
+                (void) snprintf(metric, sizeof(metric), NETWORK "duration.%s", shown[i]);
+                if (reading_unsigned(r, metric, &nsec))
+                        line_add("%s %s", i == 0 ? ", duration mean" : i == 1 ? ", P50" : i == 2 ? ", P99" :
+                                 ", max", format_duration(buf, nsec));
+        }
+        line_end();
+}
+
+bool network_print(const Reading *r, bool all) {
+        char sent[FORMAT_MAX], received[FORMAT_MAX], read[FORMAT_MAX], written[FORMAT_MAX];
+        uint64_t covered;
+        double seconds;
+
+        if (!reading_unsigned(r, NETWORK "covered", &covered) || covered == 0)
+                return false;
+        seconds = (double) covered / (double) NSEC_PER_SEC;
+        if (!get_rate(r, NETWORK "bytesSent", seconds, sent) ||
+            !get_rate(r, NETWORK "bytesReceived", seconds, received) ||
+            !get_rate(r, NETWORK "bytesRead", seconds, read) ||
+            !get_rate(r, NETWORK "bytesWritten", seconds, written))
+                return false;
+
+        if (all) {
+                print_line("Written", "%s/s, sent %s/s", written, sent);
+                print_line("Received", "%s/s, read %s/s", received, read);
+                print_key("Loss");
+        } else {
+                print_line("TCP", "%s/s sent, %s/s received", sent, received);
+                print_key("");
+        }
+        add_loss(r, seconds);
+        line_end();
+        add_limits(r);
+        if (all)
+                print_durations(r);
+        return true;
+}
+
+int reading_print_network(const Reading *r) {
+        uint64_t sent;
+
+        if (!reading_unsigned(r, NETWORK "bytesSent", &sent))
+                return 0;
+        line_end();
+        (void) network_print(r, /* all= */ false);
         return 0;
 }

@@ -6,6 +6,7 @@
 
 #include "diagnosing.h"
 #include "exclude.h"
+#include "connections.h"
 #include "inspect-waits.h"
 #include "json-writer.h"
 #include "manager.h"
@@ -51,7 +52,8 @@ typedef struct Frame {
         struct Frame *next;
 } Frame;
 
-/* The last reading of the threads or wait targets of a unit, shared by all users with access to it. */
+/* The last reading of the threads, wait targets or connections of a unit, shared by all users with access to
+ * it. */
 typedef struct Inspection {
         sd_json_variant *v;             /* NULL: none */
         uint64_t until;                 /* valid until then, CLOCK_MONOTONIC ns */
@@ -61,7 +63,8 @@ typedef enum InspectionType {
         INSPECTION_THREADS,
         INSPECTION_RESOURCES,
         INSPECTION_RESOURCES_NAMES,     /* with names of futexes */
-        _INSPECTION_MAX,
+        INSPECTION_CONNECTIONS,         /* index is this plus ConnectionSort */
+        _INSPECTION_MAX = INSPECTION_CONNECTIONS + _CONNECTION_SORT_MAX,
 } InspectionType;
 
 /* An inspection in progress. Users other than root have one at a time, see Many. */
@@ -71,6 +74,7 @@ typedef struct Inspecting {
         bool begun;
         bool waits;                     /* waits for names of futexes */
         WaitsQuery *query;              /* NULL: not begun, or to be restarted, as the unit was detached */
+        ConnectionsQuery *connections;  /* the same */
         uint64_t cpu;                   /* CPU time so far, ns */
 } Inspecting;
 
@@ -172,6 +176,7 @@ struct Connection {
         Diagnosing *begun;              /* between BeginDiagnosis() and Diagnose(); NULL: none */
         Listing *listing;
         Many *many;
+        ConnectionSort sort;            /* of Connections() */
         Inspecting *inspecting;
         Stream *stream;
         Monitor *monitor;
@@ -204,6 +209,7 @@ typedef struct Parameters {
         char **names;                   /* units, probes or metrics */
         char **excludes;
         sd_json_variant *normal;
+        const char *sort;               /* NULL: the default */
         bool lease, interactive, since_mark, since_begin, tables;
 } Parameters;
 
@@ -285,6 +291,8 @@ void connection_end_inspecting(Connection *c);
 void connection_restart_inspecting(Connection *c);
 int vl_method_threads(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                       void *userdata);
+int vl_method_connections(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                          void *userdata);
 int vl_method_slow_operations(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                               void *userdata);
 int vl_method_resources(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,

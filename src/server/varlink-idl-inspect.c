@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Symbols about threads and what they wait for. */
+/* Symbols about threads and what they wait for, connections, and slow calls. */
 
 #include "varlink-idl.h"
 
@@ -131,6 +131,108 @@ SD_VARLINK_DEFINE_METHOD(
                 FIELD_COMMENT("Wait targets, at most 256, in descending order of time, followed by the rest "
                               "of each state"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(resources, Resource, SD_VARLINK_ARRAY));
+
+SD_VARLINK_DEFINE_ENUM_TYPE(
+                ConnectionRole,
+                FIELD_COMMENT("It has accepted the connection"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(server),
+                FIELD_COMMENT("It has opened the connection"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(client));
+
+SD_VARLINK_DEFINE_ENUM_TYPE(
+                ConnectionLimit,
+                FIELD_COMMENT("There is nothing to send"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(application),
+                FIELD_COMMENT("The receive window of the peer is full"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(peerWindow),
+                FIELD_COMMENT("The send buffer is full"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(sendBuffer),
+                FIELD_COMMENT("Data is on its way, or waits for the congestion window"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(network));
+
+SD_VARLINK_DEFINE_STRUCT_TYPE(
+                TcpConnection,
+                FIELD_COMMENT("Address and port of the peer"),
+                SD_VARLINK_DEFINE_FIELD(peer, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("Address and port of the unit"),
+                SD_VARLINK_DEFINE_FIELD(local, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("Side of the unit"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(role, ConnectionRole, 0),
+                FIELD_COMMENT("State of TCP: \"established\", \"synSent\", \"synReceived\", \"finWait1\", "
+                              "\"finWait2\", \"closeWait\", \"lastAck\" or \"closing\""),
+                SD_VARLINK_DEFINE_FIELD(state, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("Time since the end of the handshake, in nanoseconds; absent if that was "
+                              "before the attach"),
+                SD_VARLINK_DEFINE_FIELD(age, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Smoothed round-trip time, in nanoseconds; absent if it is not measured yet"),
+                SD_VARLINK_DEFINE_FIELD(rtt, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Receive window of the peer, in bytes"),
+                SD_VARLINK_DEFINE_FIELD(peerWindow, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Receive window of the unit, in bytes"),
+                SD_VARLINK_DEFINE_FIELD(receiveWindow, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Congestion window, in segments"),
+                SD_VARLINK_DEFINE_FIELD(congestionWindow, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Largest payload of a segment, in bytes"),
+                SD_VARLINK_DEFINE_FIELD(mss, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Bytes sent and not acknowledged"),
+                SD_VARLINK_DEFINE_FIELD(inFlightBytes, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Segments sent and not acknowledged"),
+                SD_VARLINK_DEFINE_FIELD(inFlightSegments, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Bytes written and not sent"),
+                SD_VARLINK_DEFINE_FIELD(unsentBytes, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Both together: the send queue"),
+                SD_VARLINK_DEFINE_FIELD(queuedBytes, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Most bytes in the send queue at the times when the connection was recorded"),
+                SD_VARLINK_DEFINE_FIELD(maxQueuedBytes, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Retransmitted segments"),
+                SD_VARLINK_DEFINE_FIELD(retransmits, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Payload of retransmitted segments"),
+                SD_VARLINK_DEFINE_FIELD(retransmittedBytes, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Timeouts after which TCP has retransmitted"),
+                SD_VARLINK_DEFINE_FIELD(timeouts, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Payload sent, retransmissions included"),
+                SD_VARLINK_DEFINE_FIELD(bytesSent, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Bytes acknowledged by the peer"),
+                SD_VARLINK_DEFINE_FIELD(bytesAcked, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Bytes received in sequence"),
+                SD_VARLINK_DEFINE_FIELD(bytesReceived, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("What limits sending now"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(limitedBy, ConnectionLimit, 0));
+
+SD_VARLINK_DEFINE_STRUCT_TYPE(
+                TcpConnectionsRest,
+                FIELD_COMMENT("Number of connections"),
+                SD_VARLINK_DEFINE_FIELD(connections, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Bytes sent and not acknowledged"),
+                SD_VARLINK_DEFINE_FIELD(inFlightBytes, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Bytes written and not sent"),
+                SD_VARLINK_DEFINE_FIELD(unsentBytes, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Both together: the send queue"),
+                SD_VARLINK_DEFINE_FIELD(queuedBytes, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Retransmitted segments"),
+                SD_VARLINK_DEFINE_FIELD(retransmits, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Payload of retransmitted segments"),
+                SD_VARLINK_DEFINE_FIELD(retransmittedBytes, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Payload sent, retransmissions included"),
+                SD_VARLINK_DEFINE_FIELD(bytesSent, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Bytes acknowledged by the peer"),
+                SD_VARLINK_DEFINE_FIELD(bytesAcked, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Bytes received in sequence"),
+                SD_VARLINK_DEFINE_FIELD(bytesReceived, SD_VARLINK_INT, 0));
+
+SD_VARLINK_DEFINE_METHOD(
+                Connections,
+                DEFINE_INPUT_UNIT,
+                FIELD_COMMENT("Which connections come first: those with most \"queued\" bytes (the "
+                              "default), \"retransmits\", \"rtt\", \"bytes\" sent and received, or \"age\""),
+                SD_VARLINK_DEFINE_INPUT(sort, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                DEFINE_INPUT_POLKIT,
+                FIELD_COMMENT("Time of the reading, in microseconds since 1970 UTC"),
+                SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Connections, at most 1000"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(connections, TcpConnection, SD_VARLINK_ARRAY),
+                FIELD_COMMENT("All other connections together"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(rest, TcpConnectionsRest, SD_VARLINK_NULLABLE));
 
 SD_VARLINK_DEFINE_ENUM_TYPE(
                 StorageOperation,

@@ -107,6 +107,11 @@ extern const sd_varlink_symbol
         vl_type_Resource,
         vl_method_Threads,
         vl_method_Resources,
+        vl_type_ConnectionRole,
+        vl_type_ConnectionLimit,
+        vl_type_TcpConnection,
+        vl_type_TcpConnectionsRest,
+        vl_method_Connections,
         vl_type_StorageOperation,
         vl_type_SlowOperation,
         vl_method_SlowOperations;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Threads, Resources, SlowOperations */
+/* Threads, Resources, Connections, SlowOperations */
 
 #include "slow-operations.h"
 #include "varlink-connection.h"
@@ -27,6 +27,7 @@ static Inspecting* inspecting_free(Inspecting *i) {
                 return NULL;
 
         waits_query_free(i->query);
+        connections_query_free(i->connections);
         free(i->unit);
         free(i);
         return NULL;
@@ -45,6 +46,7 @@ void connection_restart_inspecting(Connection *c) {
         Inspecting *i = c->inspecting;
 
         i->query = waits_query_free(i->query);
+        i->connections = connections_query_free(i->connections);
         i->waits = false;
         (void) varlink_io_want_turn(c->io, /* when_written= */ false);
 }
@@ -57,8 +59,50 @@ static void on_names(uint64_t nsec, void *userdata) {
         (void) varlink_io_want_turn(c->io, /* when_written= */ false);
 }
 
-/* Continues the reading, and replies if it is complete. 1: it is not yet. */
-static int connection_step_inspecting(Connection *c, Unit *u) {
+/* Keeps a reading that took long. begin: of its last step. */
+static void inspection_keep(VarlinkServer *server, const Inspecting *i, Inspection *kept, sd_json_variant *v,
+                            uint64_t begin) {
+        kept->v = sd_json_variant_unref(kept->v);
+        kept->until = 0;
+        if (i->cpu < INSPECTION_COST_MIN)
+                return;
+        kept->v = sd_json_variant_ref(v);
+        kept->until = begin + INSPECTION_NSEC_MAX;
+        /* It is freed then, also if no connection ends */
+        memory_trim_schedule(server->manager->trim);
+}
+
+/* Replies, once the reading is complete; 1: it is not. */
+static int connection_step_connections(Connection *c, Unit *u) {
+        Inspecting *i = c->inspecting;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        uint64_t begin;
+        int r;
+
+        if (!i->connections) {
+                r = free_and_strdup(&i->unit, u->name); /* it may have been an alias */
+                if (r < 0)
+                        return r;
+                r = connections_query_new(u, i->type - INSPECTION_CONNECTIONS, &i->connections);
+                if (r >= 0)
+                        return 1;
+        } else
+                r = connections_query_step(i->connections, u);
+        if (r == -ENODATA)
+                return vl_reply_not_measured(c->link, "network.covered");
+        if (r != 0)
+                return r;
+
+        begin = now_nsec(CLOCK_MONOTONIC);
+        r = connections_query_to_json(i->connections, &v);
+        if (r != 0)
+                return r;
+        inspection_keep(c->server, i, &c->server->inspections[u->index][i->type], v, begin);
+        return sd_varlink_reply(c->link, v);
+}
+
+/* The same of threads and wait targets. */
+static int connection_step_waits(Connection *c, Unit *u) {
         Inspecting *i = c->inspecting;
         Inspection *kept = &c->server->inspections[u->index][i->type];
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
@@ -92,14 +136,7 @@ static int connection_step_inspecting(Connection *c, Unit *u) {
         if (r != 0)
                 return r;
 
-        kept->v = sd_json_variant_unref(kept->v);
-        kept->until = 0;
-        if (i->cpu >= INSPECTION_COST_MIN) {
-                kept->v = sd_json_variant_ref(v);
-                kept->until = begin + INSPECTION_NSEC_MAX;
-                /* The reading is to be freed then even if no connection ends */
-                memory_trim_schedule(c->server->manager->trim);
-        }
+        inspection_keep(c->server, i, kept, v, begin);
         return sd_varlink_reply(c->link, v);
 }
 
@@ -128,7 +165,8 @@ int connection_go_on_inspecting(Connection *c) {
                                 user->reads_many = true;
                         i->begun = true;
                         do
-                                r = connection_step_inspecting(c, u);
+                                r = i->type >= INSPECTION_CONNECTIONS ? connection_step_connections(c, u) :
+                                    connection_step_waits(c, u);
                         while (r > 0 && !i->waits && now_nsec(CLOCK_MONOTONIC) < begin + LIST_TURN_NSEC);
                         i->cpu += now_nsec(CLOCK_THREAD_CPUTIME_ID) - cpu;
                         if (r > 0 && !i->waits)
@@ -157,6 +195,10 @@ static int connection_show_resources(Connection *c) {
         return connection_inspect(c, INSPECTION_RESOURCES);
 }
 
+static int connection_show_connections(Connection *c) {
+        return connection_inspect(c, INSPECTION_CONNECTIONS + c->sort);
+}
+
 static int connection_show_slow_operations(Connection *c) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
@@ -173,15 +215,22 @@ static int connection_show_slow_operations(Connection *c) {
         return r < 0 ? sd_varlink_error_errno(c->link, r) : sd_varlink_reply(c->link, v);
 }
 
+#define INSPECT_FIELDS                                                                                      \
+        { "unit",                           SD_JSON_VARIANT_STRING,  sd_json_dispatch_const_string,         \
+          offsetof(Parameters, unit),        SD_JSON_MANDATORY },                                           \
+        { "allowInteractiveAuthentication", SD_JSON_VARIANT_BOOLEAN, vl_dispatch_bool,                      \
+          offsetof(Parameters, interactive), SD_JSON_NULLABLE  }
+
+static const sd_json_dispatch_field inspect_table[] = { INSPECT_FIELDS, {} };
+static const sd_json_dispatch_field connections_table[] = {
+        INSPECT_FIELDS,
+        { "sort", SD_JSON_VARIANT_STRING, sd_json_dispatch_const_string, offsetof(Parameters, sort),
+          SD_JSON_NULLABLE },
+        {}
+};
+
 static int method_inspect(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
-                          Connection *c, int (*go_on)(Connection *c)) {
-        static const sd_json_dispatch_field table[] = {
-                { "unit",                           SD_JSON_VARIANT_STRING,  sd_json_dispatch_const_string,
-                  offsetof(Parameters, unit),        SD_JSON_MANDATORY },
-                { "allowInteractiveAuthentication", SD_JSON_VARIANT_BOOLEAN, vl_dispatch_bool,
-                  offsetof(Parameters, interactive), SD_JSON_NULLABLE  },
-                {}
-        };
+                          Connection *c, const sd_json_dispatch_field *table, int (*go_on)(Connection *c)) {
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
         int r;
 
@@ -191,6 +240,9 @@ static int method_inspect(sd_varlink *link, sd_json_variant *parameters, sd_varl
         r = sd_varlink_dispatch(link, parameters, table, &p);
         if (r != 0)
                 return r;
+        c->sort = CONNECTION_BY_QUEUED;
+        if (p.sort && connection_sort_from_string(p.sort, &c->sort) < 0)
+                return sd_varlink_error_invalid_parameter_name(link, "sort");
         c->unit = strdup(p.unit);
         if (!c->unit)
                 return -ENOMEM;
@@ -203,16 +255,24 @@ static int method_inspect(sd_varlink *link, sd_json_variant *parameters, sd_varl
 
 int vl_method_threads(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                       void *userdata) {
-        return method_inspect(link, parameters, flags, ASSERT_PTR(userdata), connection_show_threads);
+        return method_inspect(link, parameters, flags, ASSERT_PTR(userdata), inspect_table,
+                              connection_show_threads);
 }
 
 int vl_method_resources(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                         void *userdata) {
-        return method_inspect(link, parameters, flags, ASSERT_PTR(userdata), connection_show_resources);
+        return method_inspect(link, parameters, flags, ASSERT_PTR(userdata), inspect_table,
+                              connection_show_resources);
 }
 
 int vl_method_slow_operations(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                               void *userdata) {
-        return method_inspect(link, parameters, flags, ASSERT_PTR(userdata),
+        return method_inspect(link, parameters, flags, ASSERT_PTR(userdata), inspect_table,
                               connection_show_slow_operations);
+}
+
+int vl_method_connections(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                          void *userdata) {
+        return method_inspect(link, parameters, flags, ASSERT_PTR(userdata), connections_table,
+                              connection_show_connections);
 }

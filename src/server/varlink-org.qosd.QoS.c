@@ -672,6 +672,17 @@ SD_VARLINK_DEFINE_INTERFACE(
                 SYMBOL_COMMENT("Lists the wait targets of the threads of a unit, and the threads that ended "
                                "the waits. For the same users as Threads()"),
                 &vl_method_Resources,
+                SYMBOL_COMMENT("Side of a unit on a connection"),
+                &vl_type_ConnectionRole,
+                SYMBOL_COMMENT("What limits sending on a connection"),
+                &vl_type_ConnectionLimit,
+                SYMBOL_COMMENT("TCP connection of a unit. Counts are since the connection began"),
+                &vl_type_TcpConnection,
+                SYMBOL_COMMENT("Sums of several TCP connections"),
+                &vl_type_TcpConnectionsRest,
+                SYMBOL_COMMENT("Lists the TCP connections of a unit with the probe \"network\". For the "
+                               "same users as Threads()"),
+                &vl_method_Connections,
                 SYMBOL_COMMENT("Kind of a call on files"),
                 &vl_type_StorageOperation,
                 SYMBOL_COMMENT("Slow call on files"),

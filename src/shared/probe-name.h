@@ -18,8 +18,8 @@ typedef enum ProbeMask {
         _PROBE_ALL     = (1 << 7) - 1,
 } ProbeMask;
 
-/* Probes with overhead for all processes: on calls of a library shared with the unit, on page faults, on calls
- * on files, and on received segments. */
+/* Probes with overhead for all processes: on calls of a library shared with the unit, on page faults, on
+ * calls on files, and on received segments. */
 #define PROBES_MACHINE_WIDE (PROBE_TLS | PROBE_MEMORY | PROBE_STORAGE | PROBE_NETWORK)
 
 /* Lists for error messages, in files and for clients */

@@ -8,7 +8,8 @@ import time
 
 import scenario
 from scenario import (Cable, Server, attach, check, equal, kill_qosd, load, lookup, programs, qosctl, run, smaller,
-                      snapshot, systemctl, test, unused_port, wait_for, within)
+                      snapshot, systemctl, test, unused_port, varlink, varlink_error,
+                      wait_for, within)
 from test_mptcp import IPPROTO_MPTCP
 from test_storage import AGE, Worker
 
@@ -224,6 +225,54 @@ def limits_of_sending():
     check(0.6 < shares["peerWindow"] < 0.8, f"3 of some 4 s: {shares}")
     within(sum(shares.values()), 1, 0.001, 0, "sum of the shares")
     s.close()
+
+
+@test(deadline=60)
+def list_of_connections():
+    """Connections as sock_diag has them, those of both roles of the unit, in the order that was requested, for the
+    users that may see them."""
+    u = Flows()
+    attach(u, "--probes=requests,network")
+    u.start()
+    clients = [socket.create_connection((address, u.port)) for address in ("127.0.0.1", "::1", "127.0.0.1")]
+    for i, s in enumerate(clients):
+        u.do(f"conns[{i}] = server.accept()[0]")
+        s.sendall(b"x" * 1000 * (i + 1))
+        u.do(f"n = {1000 * (i + 1)}\nwhile n: n -= len(conns[{i}].recv(n))")
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    u.do(f"conns[9] = socket.create_connection(('127.0.0.1', {port}))")
+    rows = varlink("Connections", unit=u.name, sort="bytes")["connections"]
+    equal([r["bytesReceived"] for r in rows], [3000, 2000, 1000, 0], "bytes received, in descending order")
+    names = {f"127.0.0.1:{s.getsockname()[1]}" if ":" not in s.getsockname()[0] else f"[::1]:{s.getsockname()[1]}"
+             for s in clients}
+    equal({r["peer"] for r in rows if r["role"] == "server"}, names, "clients")
+    equal([r["peer"] for r in rows if r["role"] == "client"], [f"127.0.0.1:{port}"], "servers")
+    truth = {}
+    for line in run("ss", "-tinemOH", "state", "connected", f"( sport = :{u.port} or dport = :{port} )").stdout \
+            .splitlines():
+        peer = line.split()[4].replace("[::ffff:127.0.0.1]", "127.0.0.1")
+        truth[peer] = (int(re.search(r"bytes_received:(\d+)", line)[1]) if "bytes_received" in line else 0,
+                       int(re.search(r" cwnd:(\d+)", line)[1]), int(re.search(r" mss:(\d+)", line)[1]))
+    equal({r["peer"]: (r["bytesReceived"], r["congestionWindow"], r["mss"]) for r in rows}, truth, "as ss shows it")
+    check(all(r["limitedBy"] == "application" and r["queuedBytes"] == 0 and r["state"] == "established" and
+              0 < r["age"] < 60e9 for r in rows), f"at rest: {rows}")
+
+    # A peer that does not read
+    u.do("conns[0].setblocking(False)\ntry:\n    while True: conns[0].send(b'y' * 100000)\nexcept BlockingIOError: "
+         "pass")
+    row = wait_for("it is limited", lambda: (lambda r: r if r["limitedBy"] == "peerWindow" else None)(
+        varlink("Connections", unit=u.name)["connections"][0]))
+    check(row["unsentBytes"] > 0 and row["queuedBytes"] == row["unsentBytes"] + row["inFlightBytes"] <=
+          row["maxQueuedBytes"], f"its queue: {row}")
+    equal(varlink_error("Connections", unit=u.name, sort="size"), "org.varlink.service.InvalidParameter", "bad key")
+    other = Server()
+    attach(other, "--probes=requests")
+    equal(varlink_error("Connections", unit=other.name), "NotMeasured", "without the probe")
+    r = run(*scenario.as_user("nobody"), "qosctl", "connections", u.name, ok=False)
+    check(r.returncode != 0, "another user has seen the connections")
+    for s in clients:
+        s.close()
 
 
 @test(deadline=60, own_daemon=True)

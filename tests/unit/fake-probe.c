@@ -288,6 +288,9 @@ REFUSAL(probe_add_storage, unsigned slot, uint32_t generation, uint32_t storage,
 REFUSAL(probe_adopt_storage, unsigned slot, uint32_t generation, const union qos_storage_element **ret)
 REFUSAL(probe_find_storage_calls, uint64_t *ret_session)
 REFUSAL(probe_find_flows)
+REFUSAL(probe_open_connections)
+REFUSAL(probe_read_connections, int fd, const unsigned *slots, size_t n,
+        void (*handler)(const struct qos_connection *c, void *userdata), void *userdata)
 REFUSAL(probe_add_network, unsigned slot, uint32_t generation, uint32_t network, uint64_t now,
         const union qos_network_element **ret)
 REFUSAL(probe_adopt_network, unsigned slot, uint32_t generation, const union qos_network_element **ret)

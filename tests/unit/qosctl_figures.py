@@ -333,6 +333,70 @@ class Figures(Test):
         self.qosd.add("hidden.service", storage={"covered": SEC, "reads": calls(7, 0)})
         self.assertIn("windows from 2s to 10s", self.out_of("mounts", "hidden", "idle"))
 
+    def test_network(self):
+        """What TCP counts, in the status page and on a page of its own, at all widths."""
+        network = {"covered": 10 * SEC, "retransmits": 4, "retransmittedBytes": 5000, "recoveries": 2, "timeouts": 1,
+                   "bytesSent": 10485760, "bytesAcked": 10485000, "bytesReceived": 1000, "bytesRead": 900,
+                   "bytesWritten": 10240000,
+                   "limitedBy": {"application": 0.5, "peerWindow": 0.25, "sendBuffer": 0.0, "network": 0.25},
+                   "duration": {"count": 7, "mean": 1500000, "max": 9000000}}
+        self.qosd.add("sender.service", network=network)
+        for columns in (40, 80, 200):
+            text = " ".join(" ".join(self.screen("status", "sender", columns=columns)).split())
+            self.assertIn("TCP: 1.0M/s sent, 100B/s received retransmits 0.40/s, <0.1% of bytes sent, recoveries 2, "
+                          "timeouts 1", text, f"{columns} columns")
+            self.assertIn("Limited by: application 50.0%, peer's window 25.0%, network 25.0%", text)
+            text = " ".join(" ".join(self.screen("network", "sender", columns=columns)).split())
+            self.assertEqual(text, "sender.service Written: 1000.0K/s, sent 1.0M/s Received: 100B/s, read 90B/s "
+                             "Loss: retransmits 0.40/s, <0.1% of bytes sent, recoveries 2, timeouts 1 "
+                             "Limited by: application 50.0%, peer's window 25.0%, network 25.0% "
+                             "Ended: 7 connections, duration mean 1.50ms, max 9.00ms")
+        self.assertEqual(json.loads(self.out_of("network", "sender", "--json=short")),
+                         {"unit": "sender.service", "network": network})
+        self.qosd.add("requests.service")
+        self.assertIn("Not observed with the probe network", self.out_of("network", "requests"))
+        self.qosd.add("refused.service", network={"covered": SEC})
+        self.assertIn("not measured on this kernel", self.out_of("network", "refused"))
+
+    def test_connections(self):
+        def connection(i, **more):
+            return {"peer": f"192.0.2.1:{4000 + i}", "local": "[2001:db8::1]:443", "role": "server",
+                    "state": "established", "age": 65 * SEC, "rtt": 1180000, "peerWindow": 65536,
+                    "receiveWindow": 1, "congestionWindow": 10, "mss": 1448, "inFlightBytes": 2896, "unsentBytes": 100,
+                    "retransmits": 3, "bytesSent": 5000, "bytesReceived": 1000, "limitedBy": "peerWindow"} | more
+
+        rows = [connection(i) for i in range(103)]
+        del rows[1]["age"], rows[1]["rtt"]
+        asked = []
+
+        def do_Connections(c, **p):
+            asked.append(p.get("sort"))
+            return [{"timestamp": 1, "connections": rows,
+                     "rest": {"connections": 7, "inFlightBytes": 104, "unsentBytes": 0, "retransmits": 1,
+                              "bytesSent": 0, "bytesReceived": 0}}]
+        self.qosd.do_Connections = do_Connections
+        for columns, header, first, others in (
+                (40, "PEER RTT UNSENT RETRANS", "192.0.2.1:4000 1.18ms 100B 3", "(10 others) - 300B 10"),
+                (80, "PEER AGE RTT INFLIGHT UNSENT RETRANS LIMITED BY",
+                 "192.0.2.1:4000 1min 5s 1.18ms 2.8K 100B 3 peer's window", "(10 others) - - 8.6K 300B 10 -"),
+                (200, "PEER LOCAL ROLE STATE AGE RTT WINDOW INFLIGHT UNSENT RETRANS SENT RECEIVED LIMITED BY",
+                 "192.0.2.1:4000 [2001:db8::1]:443 server established 1min 5s 1.18ms 64.0K 2.8K 100B 3 4.9K 1000B "
+                 "peer's window", "(10 others) - - - - - - 8.6K 300B 10 14.6K 2.9K -")):
+            lines = [" ".join(line.split()) for line in self.screen("connections", "web", columns=columns)]
+            self.assertEqual(lines[:3], ["web", header, first], f"{columns} columns")
+            self.assertEqual(lines[102:], [others], f"{columns} columns")
+        self.assertEqual(len(json.loads(self.out_of("connections", "web", "--json=short", "--sort=rtt"))
+                             ["connections"]), 103)
+        self.assertEqual(asked, [None] * 3 + ["rtt"])
+        self.assertIn("Invalid sort key 'size', expected 'queued',",
+                      self.error_of("connections", "web", "--sort=size", status=2))
+        rows.clear()
+        self.qosd.do_Connections = lambda c, **p: [{"timestamp": 1, "connections": []}]
+        self.assertIn("No connections", self.out_of("connections", "web"))
+        self.qosd.errors["Connections"] = Error("org.qosd.QoS.NotMeasured", metric="network.covered",
+                                                message="there is no reading of it now")
+        self.assertIn("there is no reading of it now", self.error_of("connections", "web"))
+
     def test_resources_on_narrow_terminals(self):
         memory = {"majorFaults": 123, "majorFaultTime": 5000000, "minorFaults": 456, "minorFaultTime": 1, "reclaims": 7,
                   "reclaimTime": 9000, "refaults": 12345}

@@ -151,7 +151,8 @@ class List(Test):
         """Each command with the options that it accepts, and no other."""
         out = self.out_of("help")
         self.assertEqual([line for line in out.splitlines() if len(line) > 80], [])
-        options = {"window": ["list", "status", "show", "resources", "mounts", "top", "histogram", "monitor"],
+        options = {"window": ["list", "status", "show", "resources", "mounts", "network", "top", "histogram",
+                              "monitor"], "sort": ["connections"],
                    "since": ["history", "heatmap", "report"], "svg": ["history", "heatmap"],
                    "output": ["report"],
                    "all": ["list", "detach"], "listening": ["attach"], "yes": ["attach"],
@@ -160,7 +161,7 @@ class List(Test):
                    "save": ["diagnose"], "format": ["metrics"], "verbose": ["metrics"], "timeout": ["wait"],
                    "exec": ["monitor"], "value": ["show"], "delay": ["top"]}
         verbs = re.findall(r"^  ([a-z-]+)(?: .*)?$", out.split("Options:")[0], re.M)
-        self.assertEqual(len(verbs), 29)
+        self.assertEqual(len(verbs), 31)
         for verb in verbs:
             text = self.out_of("help", verb)
             self.assertRegex(text, rf"^qosctl \[OPTIONS\.\.\.\] {verb}[ \n]")

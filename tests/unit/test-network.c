@@ -233,8 +233,8 @@ static void test_limits(void) {
         /* Idle for 10 */
         c.f.jiffies += 10;
         /* Busy for 20, then limited by the peer, for 30 until now */
-        c.f.chrono_stat[FLOW_CHRONO_BUSY - 1] = 20;
-        c.f.chrono_type = FLOW_CHRONO_PEER_WINDOW;
+        c.f.chrono_stat[QOS_FLOW_BY_NETWORK - 1] = 20;
+        c.f.chrono_type = QOS_FLOW_BY_PEER_WINDOW;
         c.f.chrono_start = c.f.jiffies += 20;
         c.f.jiffies += 30;
         record(&c);
@@ -242,8 +242,8 @@ static void test_limits(void) {
               c.sums[QOS_FLOW_TICKS_PEER_WINDOW] == 30 && c.sums[QOS_FLOW_TICKS_SEND_BUFFER] == 0);
         /* 10 more of that, then the send buffer, for 30 */
         c.f.jiffies += 10;
-        c.f.chrono_stat[FLOW_CHRONO_PEER_WINDOW - 1] = 40;
-        c.f.chrono_type = FLOW_CHRONO_SEND_BUFFER;
+        c.f.chrono_stat[QOS_FLOW_BY_PEER_WINDOW - 1] = 40;
+        c.f.chrono_type = QOS_FLOW_BY_SEND_BUFFER;
         c.f.chrono_start = c.f.jiffies;
         c.f.jiffies += 30;
         record(&c);

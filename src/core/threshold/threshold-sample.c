@@ -79,7 +79,8 @@ void threshold_sample_init(ThresholdSample *sample, uint64_t window) {
         sample->window = window;
         sample->distributions = 0;
         sample->needs_requests = sample->needs_gauges = sample->needs_listeners = sample->needs_rows = false;
-        sample->needs_contention = sample->needs_cells = sample->needs_storage = sample->needs_network = false;
+        sample->needs_contention = sample->needs_cells = false;
+        sample->needs_storage = sample->needs_network = false;
 }
 
 void threshold_sample_require(ThresholdSample *sample, const ThresholdRule *rule) {
