@@ -880,7 +880,8 @@ def shares_of_syncs():
     figures = storage(u)
     shares = figures["syncs"]["shares"]
     check(abs(sum(shares.values()) - 1) < 1e-6, f"{shares}")
-    check(shares["disk"] > 0.3, f"{shares}")
+    # How much of the time that is depends on the disk, and on how busy the CPUs are
+    check(shares["disk"] > max(shares[state] for state in shares.keys() - {"running", "runQueue", "disk"}), f"{shares}")
     equal("shares" in figures["reads"], figures["reads"]["count"] > 0, "shares of reads")
     # Over a window that both probes have observed
     wait_for("all that is written is written to the device",
