@@ -349,6 +349,8 @@ enum qos_send_wait {
 struct qos_sends {
         __u64 waits[QOS_SEND_WAITS];
         __u64 rtt;              /* sum of the smoothed round-trip times of these connections, us */
+        __u64 awaiting;         /* number of connections older than the attach, without data since, on which
+                                 * the client was the last to send: it may wait for a response */
 };
 
 /* Sums over all connections of a unit, by requests_gauges. The gauges in struct qos_unit_map differ from

@@ -521,6 +521,9 @@ struct request_sock_queue {
 struct inet_connection_sock {
         struct request_sock_queue icsk_accept_queue;
         __u8 icsk_ca_state : 5;
+        struct {
+                __u32 lrcvtime;         /* jiffies; last data received */
+        } icsk_ack;
 };
 
 struct mptcp_sock {
@@ -557,6 +560,8 @@ struct tcp_sock {
         __u8 nonagle : 4;
         __u32 total_retrans;
         __u16 total_rto;        /* timeouts of retransmissions */
+        __u32 snd_wl1;          /* beginning of the segment that has updated the window last */
+        __u32 lsndtime;         /* jiffies; last data sent */
         __u64 bytes_received;
         __u64 bytes_sent;
         __u64 bytes_acked;

@@ -406,6 +406,14 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
 #define TSQ_THROTTLED 1UL
 #define SOCK_NOSPACE 4UL
 
+/* Whether the peer was the last to send data. Within a jiffy that shows in the last segment that has
+ * acknowledged something: more data came with it, or behind it. */
+static __always_inline bool peer_was_last(const struct tcp_sock *tp) {
+        const struct inet_connection_sock *icsk = (const struct inet_connection_sock*) tp;
+
+        return (__s32) (icsk->icsk_ack.lrcvtime - tp->lsndtime) > 0 || tp->snd_wl1 != tp->rcv_nxt;
+}
+
 static __always_inline int conn_count_send(struct sock *sk, __u64 session) {
         struct send_state s = {};
         struct qos_unit_map *u;
@@ -424,8 +432,16 @@ static __always_inline int conn_count_send(struct sock *sk, __u64 session) {
         s.snd_nxt = tp->snd_nxt;
         s.write_seq = tp->write_seq;
         s.packets_out = tp->packets_out;
-        if (s.write_seq == s.snd_nxt && s.packets_out == 0)
+        if (s.write_seq == s.snd_nxt && s.packets_out == 0) {
+                /* Nothing has arrived that would be in flight, or responded to */
+                if (c->x.flags & EXCHANGE_FRESH || c->x.first_at != 0 ||
+                    sk->__sk_common.skc_state != TCP_ESTABLISHED || !peer_was_last(tp))
+                        return 0;
+                u = unit_get(&c->owner);
+                if (u)
+                        u->sends.awaiting++;
                 return 0;
+        }
         s.snd_sml = tp->snd_sml;
         s.snd_wnd = tp->snd_wnd;
         s.max_window = tp->max_window;
@@ -449,7 +465,7 @@ static __always_inline int conn_count_send(struct sock *sk, __u64 session) {
         return 0;
 }
 
-/* Counts connections by what their written data waits for. */
+/* Counts connections by what their written data waits for, and those whose clients may wait. */
 SEC("iter/bpf_sk_storage_map")
 int requests_sends(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };

@@ -153,6 +153,11 @@ static inline bool requests_are_stuck(const DiagnosisFigures *f) {
         return f->waiting > 0 && f->oldest_waiting >= f->covered / 2;
 }
 
+/* Requests read before the attach may wait for a response. */
+static inline bool requests_may_be_stuck(const DiagnosisEvidence *e) {
+        return e->awaiting >= 0.5;
+}
+
 /* Requests wait, or fail, and a peer with at least this many requests in flight sends no responses. */
 void diagnose_silent_peer(const DiagnosisEvidence *e, double least, Diagnosis *d);
 

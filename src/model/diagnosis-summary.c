@@ -221,15 +221,18 @@ static void summarize_unknown(const DiagnosisEvidence *e, Diagnosis *d) {
         enum qos_state most = QOS_STATE_NONE;
 
         summary_append(d, "inconclusive");
-        if (requests_are_stuck(f)) {
+        if (requests_are_stuck(f) || requests_may_be_stuck(e)) {
                 for (enum qos_state i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                         if (f->threads[i] >= 1 &&
                             (most == QOS_STATE_NONE || f->threads[i] > f->threads[most]))
                                 most = i;
-                summary_append(d, ": requests wait without a response");
+                summary_append(d, requests_are_stuck(f) ? ": requests wait without a response" :
+                               ": requests from before the attach may wait without a response");
                 if (most != QOS_STATE_NONE)
-                        summary_append(d, ", %.1f threads on average are in state %s", f->threads[most],
-                                       thread_state_label(qos_state_to_string(most)));
+                        summary_append(d, ", %.1f threads on average are in state %s%s", f->threads[most],
+                                       thread_state_label(qos_state_to_string(most)),
+                                       most == QOS_STATE_PARK ?
+                                       ", for a lock that is not released, or an event" : "");
                 return;
         }
         for (size_t i = 0; i < ELEMENTSOF(table) && f->rate > 0; i++) {

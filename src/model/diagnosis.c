@@ -313,7 +313,9 @@ static void diagnosis_finish(const DiagnosisEvidence *e, Diagnosis *d) {
         }
 }
 
-static void describe_without_parts(const DiagnosisFigures *f, bool enough, bool stuck, Diagnosis *d) {
+static void describe_without_parts(const DiagnosisEvidence *e, bool enough, bool stuck, Diagnosis *d) {
+        const DiagnosisFigures *f = &e->now;
+
         if (stuck)
                 describe_stuck(f, d->text, sizeof(d->text));
         else if (isnan(f->rate))
@@ -332,6 +334,11 @@ static void describe_without_parts(const DiagnosisFigures *f, bool enough, bool 
                 (void) snprintf(d->text, sizeof(d->text),
                                 "almost no requests; %.0f responses in progress, the oldest request %s old",
                                 f->in_flight, SPAN(f->oldest));
+        else if (requests_may_be_stuck(e))
+                (void) snprintf(d->text, sizeof(d->text),
+                                "almost no requests; on %.0f %s the client was the last to send, before the "
+                                "unit was attached", e->awaiting,
+                                e->awaiting < 1.5 ? "connection" : "connections");
         else
                 (void) snprintf(d->text, sizeof(d->text), "almost no requests");
 }
@@ -362,7 +369,7 @@ void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret) {
         }
 
         stuck = requests_are_stuck(f);
-        describe_without_parts(f, enough, stuck, ret);
+        describe_without_parts(e, enough, stuck, ret);
         diagnose_threads(e, stuck, ret);
         if (stuck) {
                 diagnose_silent_peer(e, 0, ret);
@@ -374,7 +381,7 @@ void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret) {
         diagnose_unaccepted(e, ret);
         unknown = stuck ? !waiting_is_intended(e) : isnan(f->rate) ||
                 (enough && f->first_byte >= SLOW_NSEC) ||
-                (!enough && f->in_flight > 0 && isnan(f->waiting));
+                (!enough && ((f->in_flight > 0 && isnan(f->waiting)) || requests_may_be_stuck(e)));
         ret->verdict = ret->n_findings > 0 ? VERDICT_FOUND : unknown ? VERDICT_UNKNOWN : VERDICT_NOTHING;
         diagnosis_finish(e, ret);
 }

@@ -128,6 +128,8 @@ typedef struct DiagnosisEvidence {
         const char *unit;               /* name; NULL: commands cannot be suggested */
         DiagnosisRun run;
         double n_sends;                 /* number of samples of DiagnosisFigures.sends */
+        double awaiting;                /* average number of connections older than the attach, without data
+                                         * since, on which the client was the last to send */
         double accept_queue;            /* connections not accepted yet at the end; NaN: unknown */
         double handshakes;              /* connections established in the interval; NaN: unknown */
         double accept_queue_max;        /* sum of the backlog limits of all listeners; NaN: unknown */

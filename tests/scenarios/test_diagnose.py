@@ -1361,6 +1361,43 @@ def holds(u):
         return [h["type"] for o in v.collect("List", unit=u.name) for h in o["holds"]]
 
 
+# An event loop that responds to all requests but those for /late
+HANGS = """
+import asyncio, sys
+async def serve(reader, writer):
+    while b'/late' not in await reader.readuntil(b'\\r\\n\\r\\n'):
+        writer.write(b'HTTP/1.1 200 OK\\r\\nContent-Length: 0\\r\\n\\r\\n')
+    await reader.read()
+async def run():
+    async with await asyncio.start_server(serve, '127.0.0.1', int(sys.argv[1])) as s:
+        await s.serve_forever()
+asyncio.run(run())
+"""
+
+
+@test(quiet="light")
+def attached_too_late():
+    """Requests that were read before the attach may be stuck, so that the diagnosis is inconclusive. That a client is
+    connected, and has got all responses, is no reason for doubt."""
+    u = script(HANGS)
+    with contextlib.ExitStack() as stack:
+        def requests(*paths):
+            s = stack.enter_context(socket.create_connection(("127.0.0.1", u.port)))
+            for path in paths:
+                s.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                if path != "/late":
+                    check(s.recv(4096).startswith(b"HTTP/1.1 200"), "response")
+        requests("/")
+        requests("/", "/")
+        d = diagnose(u)
+        equal((d["verdict"], d["text"]), ("nothing", "almost no requests"), f"without such a request: {said(d)}")
+        requests("/late")
+        requests("/", "/late")
+        d = diagnose(u, status=1)
+        equal((d["verdict"], d["findings"]), ("unknown", []), f"with two: {said(d)}")
+        check("on 2 connections the client was the last to send" in d["text"], f"text: {said(d)}")
+
+
 @test(quiet="loaded")
 def while_it_lasts():
     """A diagnosis holds the unit until its interval or its connection ends, and at most sixteen run at a time."""

@@ -1539,7 +1539,7 @@ static void test_inattention(void) {
         diagnosis_make(&e, &d);
         check(d.verdict == VERDICT_UNKNOWN);
         check(streq(d.summary, "inconclusive: requests wait without a response, 4.0 threads on average are "
-                    "in state idle futex"));
+                    "in state idle futex, for a lock that is not released, or an event"));
 
         /* A kernel that refuses the iterators does not say whether they are stuck */
         e = serving();
@@ -1550,6 +1550,17 @@ static void test_inattention(void) {
         diagnosis_make(&e, &d);
         check(d.verdict == VERDICT_UNKNOWN);
         check(streq(d.text, "almost no requests; 4 in flight, it is not known for how long"));
+
+        /* Requests from before the attach: only that their clients were the last to send is known */
+        e.now.in_flight = e.now.waiting = e.now.oldest_waiting = e.now.oldest = 0;
+        e.awaiting = 3;
+        diagnosis_make(&e, &d);
+        check(d.verdict == VERDICT_UNKNOWN);
+        check(streq(d.text, "almost no requests; on 3 connections the client was the last to send, before "
+                    "the unit was attached"));
+        check(strstr(d.summary, "requests from before the attach may wait without a response"));
+        e.awaiting = 0.1;
+        nothing(&e);
 
         /* Nothing has been read, and connections are older than the interval: a pool of processes, all of
          * which wait for clients */

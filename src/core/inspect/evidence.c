@@ -186,6 +186,7 @@ static void sends_read(Unit *u, HostSample *r) {
                 for (enum qos_send_wait w = 0; w < QOS_SEND_WAITS; w++)
                         r->sends.waits[w] += s->waits[w];
                 r->sends.rtt += s->rtt;
+                r->sends.awaiting += s->awaiting;
         }
 }
 
@@ -320,6 +321,8 @@ static void sends_fill(const HostSample *begin, const HostSample *end, Diagnosis
                 f->sends[w] = (double) waits / (double) n;
                 all += waits;
         }
+        ret->awaiting = (double) (end->sends.awaiting -
+                                    MIN(end->sends.awaiting, begin->sends.awaiting)) / (double) n;
         if (all > 0)
                 f->send_rtt = (double) (end->sends.rtt - MIN(end->sends.rtt, begin->sends.rtt)) /
                         (double) all * NSEC_PER_USEC;
