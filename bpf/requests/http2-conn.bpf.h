@@ -3,6 +3,7 @@
 
 /* HTTP/2 connections (http2.h): parses their bytes, and records the requests. */
 
+#include "intended.bpf.h"
 #include "stream-chunk.bpf.h"
 #include "http2.h"
 
@@ -89,6 +90,48 @@ __attribute__((noinline, weak)) int h2_conn_record(struct qos_unit_map *u, struc
                         window_count(u, QOS_COUNTER_STATUS_UNKNOWN, 1);
         }
         return 0;
+}
+
+/* The head of a response was sent. If the request was delayed by intent, it is recorded here, and the event
+ * is cleared. */
+__attribute__((noinline, weak)) int h2_conn_record_intended(struct h2_conn *h, struct h2_more *more,
+                                                            struct qos_unit_map *u, __u32 target) {
+        struct pipeline_batch group = {};
+        const struct h2_stream *s;
+        struct h2_stream *place;
+
+        if (!h || !u)
+                return 0;
+        s = &h->piece.stream;
+        group.first_at = s->first_at;
+        group.read_at = s->read_at;
+        if (s->flags & (H2_STREAM_EXCLUDED | H2_STREAM_UNKNOWN) || s->status == 5 || s->read_at == 0 ||
+            s->last_at == 0 || exchange_between(s->read_at, s->first_out_at) < INTENT_WAIT_MIN_NSEC ||
+            !intent_learn(target_intended(u, target), request_get_intent(s->read_at, s->first_out_at),
+                          /* again= */ 0, s->first_at, s->first_out_at))
+                return 0;
+        request_record_intended(u, &group, 1, s->first_out_at, target);
+        h->piece.event &= ~(H2_BEGUN | H2_STREAMING);
+        h->piece.stream.flags |= H2_STREAM_INTENDED;
+        /* The stream may have ended */
+        place = h2_stream(h, more, s->id);
+        if (place)
+                place->flags |= H2_STREAM_INTENDED;
+        if (target & TARGET_ONLY)
+                return 1;
+        window_count(u, QOS_COUNTER_COUNT + (s->flags & H2_STREAM_GRPC ? PROTOCOL_GRPC : PROTOCOL_HTTP2), 1);
+        if (s->status == 4)
+                window_count(u, QOS_COUNTER_STATUS_4XX, 1);
+        return 1;
+}
+
+/* Records an event on a stream with a response. */
+static __always_inline void h2_conn_record_response(struct h2_conn *h, struct h2_more *more,
+                                                    struct qos_unit_map *u, __u32 target) {
+        if (h->piece.event & H2_BEGUN)
+                h2_conn_record_intended(h, more, u, target);
+        if (h->piece.event)
+                h2_conn_record(u, &h->piece, target);
 }
 
 /* Whether the connection may turn out to be HTTP/2: the preface may be cut after its first or second letter,

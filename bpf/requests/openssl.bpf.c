@@ -74,8 +74,7 @@ __attribute__((noinline, weak)) int openssl_h2_take_responses(struct h2_conn *h,
                 return 0;
         do {
                 n = h2_conn_parse_response(h, more, &o->q.f, &(struct chunk_source) { .buffer = o->buffer });
-                if (h->piece.event)
-                        h2_conn_record(u, &h->piece, o->q.target);
+                h2_conn_record_response(h, more, u, o->q.target);
         } while (n > 0 && can_loop);
         return 0;
 }
@@ -294,6 +293,8 @@ static __attribute__((noinline)) int library_read(struct tls_plaintext *o,
         if (!o || !owner)
                 return 0;
         library_check_times(o);
+        /* Before the time of the read, which it does not set off a response to */
+        request_note_read(unit_get(owner), bpf_ktime_get_ns());
         o->unread = 0;
         o->delivered = 1;
         if (o->pipeline.protocol == PROTOCOL_PLAIN || h2_conn_may_be_preface(&o->pipeline))

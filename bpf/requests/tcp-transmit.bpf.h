@@ -174,22 +174,6 @@ struct first {
         __u64 recorded;         /* 0: none of the requests is in a distribution */
 };
 
-/* Whether the trigger of a response that the current thread sends now shows that the request, read at
- * read_at, was delayed by intent (enum intent). */
-__attribute__((noinline, weak)) int transmit_get_intent(__u64 read_at, __u64 now) {
-        struct intent_run run;
-        struct pending_responses *a;
-        __u32 zero = 0;
-
-        a = bpf_map_lookup_elem(&responses, &zero);
-        if (!a)
-                return INTENT_NONE;
-        if (a->watched && intent_is_parked(&a->park, read_at, now))
-                return INTENT_SHOWN;
-        task_get_run(bpf_get_current_task_btf(), now, &run);
-        return intent_of_run(&a->run, &run, read_at);
-}
-
 /* Whether an HTTP/1 request, to which the response begins, was delayed by intent. */
 __attribute__((noinline, weak)) int transmit_is_intended(struct pipeline *t, struct qos_intended *known,
                                                          __u64 first_at, __u64 read_at, __u64 now) {
@@ -197,27 +181,8 @@ __attribute__((noinline, weak)) int transmit_is_intended(struct pipeline *t, str
                 return 0;
         if (t->protocol != PROTOCOL_HTTP1)
                 return 0;
-        t->intends = intent_learn(known, transmit_get_intent(read_at, now), t->intends, first_at, now);
+        t->intends = intent_learn(known, request_get_intent(read_at, now), t->intends, first_at, now);
         return t->intends;
-}
-
-/* Records requests delayed by intent: they are counted, but in no distribution. */
-static __attribute__((noinline)) int transmit_record_intended(struct qos_unit_map *u,
-                                                              const struct pipeline_batch *group,
-                                                              __u32 n, __u64 now, __u32 target) {
-        if (!u || !group)
-                return 0;
-        record_count(u, target, QOS_COUNTER_COUNT, QOS_ENTRY_COUNT, n);
-        if (target & TARGET_ONLY) {
-                window_count(u, QOS_COUNTER_EXCLUDED, n);
-                return 0;
-        }
-        __sync_fetch_and_add(&u->sums[QOS_SUM_INTENDED],
-                             exchange_between(group->first_at ?: group->read_at ?: now, now) * n);
-        window_count(u, QOS_COUNTER_INTENDED, n);
-        if (group->waits)
-                window_count(u, QOS_COUNTER_WAITS, n);
-        return 0;
 }
 
 /* Records the beginning of responses to the oldest requests of a batch, at most "responses". Returns their
@@ -251,7 +216,7 @@ __attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, 
                             exchange_between(group.read_at, d->now) >= INTENT_WAIT_MIN_NSEC &&
                             transmit_is_intended(t, target_intended(u, target), group.first_at,
                                                  group.read_at, d->now))) {
-                transmit_record_intended(u, &group, n, d->now, target);
+                request_record_intended(u, &group, n, d->now, target);
                 t->parts = PIPELINE_OVER;
                 t->flags &= ~PIPELINE_RESPONDED;
                 return taken;
@@ -349,39 +314,6 @@ static __attribute__((noinline)) int h2_conn_abandon(struct conn *c, struct h2_c
         return conn_apply(c, u, &effect, bpf_ktime_get_ns());
 }
 
-/* The head of a response was sent. If the request was delayed by intent, it is recorded here, and the event
- * is cleared. */
-__attribute__((noinline, weak)) int h2_conn_record_intended(struct h2_conn *h, struct h2_more *more,
-                                                            struct qos_unit_map *u, __u32 target) {
-        struct pipeline_batch group = {};
-        const struct h2_stream *s;
-        struct h2_stream *place;
-
-        if (!h || !u)
-                return 0;
-        s = &h->piece.stream;
-        group.first_at = s->first_at;
-        group.read_at = s->read_at;
-        if (s->flags & (H2_STREAM_EXCLUDED | H2_STREAM_UNKNOWN) || s->status == 5 || s->read_at == 0 ||
-            s->last_at == 0 || exchange_between(s->read_at, s->first_out_at) < INTENT_WAIT_MIN_NSEC ||
-            !intent_learn(target_intended(u, target), transmit_get_intent(s->read_at, s->first_out_at),
-                          /* again= */ 0, s->first_at, s->first_out_at))
-                return 0;
-        transmit_record_intended(u, &group, 1, s->first_out_at, target);
-        h->piece.event &= ~(H2_BEGUN | H2_STREAMING);
-        h->piece.stream.flags |= H2_STREAM_INTENDED;
-        /* The stream may have ended */
-        place = h2_stream(h, more, s->id);
-        if (place)
-                place->flags |= H2_STREAM_INTENDED;
-        if (target & TARGET_ONLY)
-                return 1;
-        window_count(u, QOS_COUNTER_COUNT + (s->flags & H2_STREAM_GRPC ? PROTOCOL_GRPC : PROTOCOL_HTTP2), 1);
-        if (s->status == 4)
-                window_count(u, QOS_COUNTER_STATUS_4XX, 1);
-        return 1;
-}
-
 /* A chunk of responses, passed by address for chunk_init(). */
 struct h2_conn_response_chunk {
         struct h2_conn_chunk f;
@@ -397,10 +329,7 @@ __attribute__((noinline, weak)) int h2_conn_take_responses(struct __sk_buff *skb
                 return 0;
         do {
                 n = h2_conn_parse_response(h, more, &a->f, &(struct chunk_source) { .skb = skb });
-                if (h->piece.event & H2_BEGUN)
-                        h2_conn_record_intended(h, more, u, a->target);
-                if (h->piece.event)
-                        h2_conn_record(u, &h->piece, a->target);
+                h2_conn_record_response(h, more, u, a->target);
         } while (n > 0 && can_loop);
         return 0;
 }

@@ -319,7 +319,7 @@ static __attribute__((noinline)) int transmit_event(struct conn *c, struct qos_u
         record_sum(u, p.target, exchange_sum(&c->x, QOS_SUM_BYTES_OUT), QOS_ENTRY_SUM_BYTES_OUT, bytes);
         record_effect(u, p.target, &effect);
         if (pushed == EXCHANGE_PUSH_FIRST && bytes > 0)
-                transmit_record_intended(u, &waited, 1, now, p.target);
+                request_record_intended(u, &waited, 1, now, p.target);
         return 1;
 }
 

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""An HTTP/2 server without TLS. The path of a request says what the server does. One thread serves all connections, and
-sends responses when they are due, in any order."""
+"""An HTTP/2 server. The path of a request says what the server does. One thread serves all connections, and sends
+responses when they are due, in any order. With files of a certificate and its key, it uses TLS, whose library reads
+from sockets and writes to them."""
 
 import asyncio
 import os
 import random
 import socket
+import ssl
 import sys
 import time
 
@@ -178,8 +180,41 @@ class Connection(asyncio.Protocol):
             self.answer(stream, "/status/200", since)
 
 
+class Secure:
+    """The transport of a connection with TLS. That of asyncio passes what it has read to the library."""
+
+    def __init__(self, s, protocol):
+        self.socket, self.protocol = s, protocol
+        asyncio.get_running_loop().add_reader(s, self.read)
+        protocol.connection_made(self)
+
+    def read(self):
+        try:
+            data = self.socket.recv(1 << 16)
+        except OSError:
+            data = b""
+        if data:
+            self.protocol.data_received(data)
+        else:
+            self.close()
+
+    def write(self, data):
+        self.socket.sendall(data)
+
+    def close(self):
+        asyncio.get_running_loop().remove_reader(self.socket)
+        self.socket.close()
+        self.protocol.connection_lost(None)
+
+
 async def main():
-    await asyncio.get_running_loop().create_server(Connection, "0.0.0.0", port, backlog=100)
+    if len(sys.argv) > 2:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*sys.argv[2:])
+        listener = context.wrap_socket(socket.create_server(("0.0.0.0", port), backlog=100), server_side=True)
+        asyncio.get_running_loop().add_reader(listener, lambda: Secure(listener.accept()[0], Connection()))
+    else:
+        await asyncio.get_running_loop().create_server(Connection, "0.0.0.0", port, backlog=100)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.sendto(b"READY=1", os.environ["NOTIFY_SOCKET"].replace("@", "\0", 1))
     await asyncio.Event().wait()

@@ -4,13 +4,14 @@ are which."""
 
 import contextlib
 import http.client
+import ssl
 import threading
 import time
 
 import http2
 import scenario
-from scenario import (MSEC, SEC, Unit, attach, check, equal, protocols, qosctl, qosctl_json, server_figures, test,
-                      total, unused_port, wait_for)
+from scenario import (MSEC, SEC, Unit, attach, check, equal, protocols, qosctl, qosctl_json, run, server_figures, test,
+                      total, unit_name, unused_port, wait_for)
 
 
 class Polled(Unit):
@@ -209,14 +210,13 @@ def other_endpoint():
     counted(u, 3 + 1 + 10 + 2 + 1, intended=5)
 
 
-@test(deadline=60)
-def http2_event_loop():
-    """The same over HTTP/2, where long polls share a connection with other requests."""
+def http2_polls(*files, probes="requests", context=None):
+    """An event loop with HTTP/2, where long polls share a connection with other requests."""
     port = unused_port()
-    u = attach(Unit(f"/usr/bin/python3 -B {scenario.SOURCES}/http2_server.py {port}",
-                    settings="CPUSchedulingPolicy=fifo"))
-    u.start()
-    with http2.Client(port) as c:
+    u = Unit(f"/usr/bin/python3 -B {scenario.SOURCES}/http2_server.py {port} {' '.join(files)}",
+             settings="CPUSchedulingPolicy=fifo").start()
+    attach(u, f"--probes={probes}")
+    with http2.Client(port, context=context) as c:
         def poll(n):
             streams = [c.start("/hang") for _ in range(n)]
             wait_for("all wait", lambda: server_figures(u)["inFlight"] == n)
@@ -231,3 +231,18 @@ def http2_event_loop():
     equal(protocols(f), {"http2": 8}, "protocols")
     # The response of no long poll is recorded with its end either
     check(2 * 300 * MSEC < f["latency"]["mean"] * f["latency"]["count"] < 2 * 300 * MSEC + SEC, f"latency of {f}")
+
+
+@test(deadline=60)
+def http2_event_loop():
+    http2_polls()
+
+
+@test(deadline=60)
+def http2_event_loop_with_tls():
+    files = [f"/run/{unit_name('tls', end)}" for end in (".certificate", ".key")]
+    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", files[1], "-out", files[0], "-days", "2",
+        "-subj", "/CN=localhost", timeout=60)
+    context = ssl.create_default_context(cafile=files[0])
+    context.check_hostname = False
+    http2_polls(*files, probes="requests,tls", context=context)
