@@ -1003,7 +1003,7 @@ def busy_go():
 
 def nginx(server):
     prepare()
-    port, directory = unused_port(), f"/run/{scenario.prefix}-nginx"
+    port, directory = unused_port(), f"/run/{unit_name('nginx', '')}"
     os.makedirs(directory)
     with open(f"{directory}/conf", "w") as f:
         f.write(f"daemon off; pid {directory}/pid; error_log stderr; worker_processes 2; events {{}}\n"

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Healthy services of many kinds, idle, with little load, and with a client that sends one request after the other:
 none of their diagnoses has a finding. Each is diagnosed again and again with each load, for HEALTHY_SEC seconds if that
-is in the environment. The benchmark (tests/bench/diagnosis.py) makes one diagnosis with each load."""
+is in the environment; of kinds that run side by side, each third one has the same load. The benchmark
+(tests/bench/diagnosis.py) makes one diagnosis with each load."""
 
 import collections
 import contextlib
@@ -278,7 +279,9 @@ def memcached():
 def query_of_postgresql(port):
     s = connected(port)
     start = struct.pack(">I", 196608) + b"user\0postgres\0database\0postgres\0\0"
-    ready = lambda d: d.endswith(b"Z\0\0\0\5I")
+
+    def ready(data):
+        return data.endswith(b"Z\0\0\0\5I")
     exchange(s, struct.pack(">I", len(start) + 4) + start, ready)()
     text = b"select n from accounts where id = 1\0"
     return exchange(s, b"Q" + struct.pack(">I", len(text) + 4) + text, ready)
@@ -382,12 +385,15 @@ def case_of(name, start, pause):
     CASES.append(Case(suffers_from_nothing, (), (), None, 60, False))
 
 
-def watch_of(name, start):
+def watch_of(name, start, number):
+    loads = list(LOADS.items())
+    loads = loads[number % len(loads):] + loads[:number % len(loads)]
+
     def watch():
         seconds = int(os.environ.get("HEALTHY_SEC", HEALTHY_SEC))
         with start() as (u, connect):
             scenario.attach(u, "--probes=requests,cpu,block,memory")
-            for load, pause in LOADS.items():
+            for load, pause in loads:
                 with requests(connect, pause) as state:
                     until = time.monotonic() + seconds
                     while time.monotonic() < until:
@@ -400,7 +406,7 @@ def watch_of(name, start):
          deadline=120 + len(LOADS) * int(os.environ.get("HEALTHY_SEC", HEALTHY_SEC)) * 2)(watch)
 
 
-for _name, _start in KINDS.items():
+for _number, (_name, _start) in enumerate(KINDS.items()):
     for _load, _pause in LOADS.items():
         case_of(f"{_name}_{_load}", _start, _pause)
-    watch_of(_name, _start)
+    watch_of(_name, _start, _number)
