@@ -2,6 +2,7 @@
 """Helpers of the scenario tests: units under test, clients that count requests, faulty links, and the interfaces of
 qosd to its users (qosctl, Varlink, D-Bus). Standard library only."""
 
+import contextlib
 import json
 import os
 import random
@@ -126,6 +127,31 @@ def wait_for(what, probe, timeout=5.0, pause=0.02):
         time.sleep(pause)
 
 
+@contextlib.contextmanager
+def occupied():
+    """Runs its body while all CPUs are busy with processes that have priority over all but the test itself. The
+    development kernel runs no BPF program while a process of its supervisor is the current one, and does not count
+    that: in the body no timer of TCP expires above one, and no thread follows one."""
+    def occupy(cpu):
+        pid = os.fork()
+        if pid == 0:
+            os.sched_setaffinity(0, [cpu])
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+            while True:
+                pass
+        return pid
+    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(2))
+    busy = [occupy(cpu) for cpu in os.sched_getaffinity(0)]
+    try:
+        yield
+    finally:
+        for pid in busy:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        os.sched_setscheduler(0, policy, parameters)
+
+
 # ---- processes --------------------------------------------------------------------------------------------------
 
 def run(*command, ok=True, timeout=20, stdin=None, env=None):
@@ -144,6 +170,11 @@ def systemctl(*arguments, **keywords):
 
 def unit_property(unit, name):
     return systemctl("show", unit, "-P", name).stdout.strip()
+
+
+def tcp_states(netns, filter):
+    """Returns the states of TCP connections in a network namespace, by a filter of ss(8)."""
+    return [line.split()[0] for line in run(*nsenter(netns), "ss", "-tnH", *filter.split()).stdout.splitlines()]
 
 
 def nsenter(netns):

@@ -63,6 +63,10 @@ class ClientUnit(Unit):
 
 def run_to_its_end(unit):
     unit.start()
+    wait_for_its_end(unit)
+
+
+def wait_for_its_end(unit):
     wait_for("the client has ended", lambda: scenario.unit_property(unit.name, "ActiveState") in ("inactive", "failed"),
              30)
     equal(scenario.unit_property(unit.name, "Result"), "success", "the client's result")
@@ -502,7 +506,7 @@ def on_all_kinds_of_connections():
     equal(client_figures(c)["aborts"], 0, "aborts")
 
 
-@test(flaky=("2026-12-31", "a TCP timer as in network.silent_death_of_a_client"))
+@test(deadline=40, quiet="loaded")
 def connections_that_fail():
     """Refused connection attempts count as reset, those without a response as timeout, and those that the client gives
     up as aborts."""
@@ -540,7 +544,11 @@ def connections_that_fail():
     run(*scenario.nsenter(cable.b), "nft", "-f", "-",
         stdin="table inet t {\nchain c {\ntype filter hook input priority 0; policy drop;\n}\n}\n")
     c = attach(Unit(f"/usr/bin/python3 {path}", type="exec", settings=f"NetworkNamespacePath=/run/netns/{cable.a}"))
-    run_to_its_end(c)
+    c.start()
+    wait_for("the first attempt waits", lambda: scenario.tcp_states(cable.a, "dport = :9") == ["SYN-SENT"])
+    with scenario.occupied():
+        wait_for("the kernel gave it up", lambda: not scenario.tcp_states(cable.a, "dport = :9"), pause=0.1)
+    wait_for_its_end(c)
     f = wait_for("they are counted", lambda: (f := client_figures(c))["aborts"] == 1 and f)
     equal((f["count"], f["errors"], f["aborts"], f["inFlight"]), (0, scenario.peer_errors(timeout=1), 1, 0),
           "without a response")

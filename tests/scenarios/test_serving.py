@@ -3,6 +3,7 @@
 of threads, each of which is in one state at any time, and with the latencies of its requests; the clock stands while
 nothing is in flight."""
 
+import contextlib
 import json
 import re
 
@@ -377,19 +378,28 @@ def handed_on():
     equal((s["attributed"], "shares" in s), (0, False), "attributed, shares")
 
 
-@test()
+# A thread that follows a process of the supervisor of the development kernel runs unseen, see occupied(): of 400
+# requests of such a server 0 to 11 were not attributed on a busy machine, and in occupied() none of 1600
+ABOVE = "CPUSchedulingPolicy=fifo\nCPUSchedulingPriority=2\n"
+
+
+def load_alone(*arguments, **options):
+    with contextlib.nullcontext() if scenario.in_vm else scenario.occupied():
+        load(*arguments, **options)
+
+
+@test(quiet="loaded")
 def held_by_others():
     """blockedByRequests is the share of service time in which requests waited for other ones, without waits that a
     thread without a request ends."""
     for options, others in (dict(turn_us=3000), True), (dict(batch=4, cpu_us=3000), False):
-        s = Server(program="toiler", **options)
+        s = Server(program="toiler", settings=ABOVE, **options)
         attach(s, "--probes=requests,cpu")
         s.start()
         n = smaller(200)
-        load(s, connections=4, number=n)
+        load_alone(s, connections=4, number=n)
         f = wait_for("all are counted", lambda: (f := service(s))["requests"] == n and f)
-        # As in all_are_attributed()
-        check(f["attributed"] >= 0.95, f"attributed: {f}")
+        check(f["attributed"] >= 0.99, f"attributed: {f}")
         # A request waits for three others, or at least for one batch
         check(f["shares"]["park"] > 0.3, f"requests do not wait for others: {f}")
         if others:
@@ -404,13 +414,13 @@ def held_by_others():
         s.stop()
 
 
-@test(vm="nightly")
+@test(quiet="loaded", vm="nightly")
 def all_are_attributed():
     """Requests of a server with one thread, with threads and with processes are attributed. Without the cpu probe there
     are no shares."""
     n = smaller(200)
     for mode in ("thread",) if scenario.in_vm else ("single", "thread", "prefork"):
-        s = Server(mode=mode, delay_us=2000)
+        s = Server(mode=mode, delay_us=2000, settings=ABOVE)
         attach(s, "--probes=requests")
         s.start()
         load(s, connections=4, number=8)
@@ -419,11 +429,10 @@ def all_are_attributed():
 
         qosctl("detach", s.name)
         qosctl("attach", s.name, "--probes=requests,cpu")
-        load(s, connections=4, number=n)
+        load_alone(s, connections=4, number=n)
         f = wait_for(f"all are counted, {mode}", lambda: (f := service(s))["requests"] == n and f)
-        # A response that leaves in an interrupt, or after its thread was migrated to another CPU, is not attributed.
-        # The busier the CPUs, the more of these there are: 3 % have been seen
-        check(f["attributed"] >= 0.95, f"attributed, {mode}: {f}")
+        # A response that leaves in an interrupt, or after its thread was migrated to another CPU, is not attributed
+        check(f["attributed"] >= 0.99, f"attributed, {mode}: {f}")
         # The server sleeps only during requests. A request that arrives while another one is served waits for that
         # one's sleep, too
         check(f["shares"]["sleep"] * f["mean"] * n >= n * 2 * MSEC * 0.9, f"the sleep is not in the shares: {f}")
