@@ -435,14 +435,7 @@ def early_data():
     early_data_with("requests", "tls")
 
 
-@test(deadline=60, flaky=("2026-12-31", "on a busy machine 2 of 11 such requests were counted without a protocol "
-                          "within TLS, for a reason that is not known"))
-def early_data_in_plaintext():
-    """The same with the probe of the library, which knows the protocol within TLS."""
-    early_data_with("requests,tls", "http1")
-
-
-def early_data_with(probes, protocol):
+def early_data_with(probes, protocol, ready=None):
     n, version = Nginx(label=f"early-{protocol}"), "TLSv1.3"
     with open(f"{n.directory}/conf") as f:
         conf = f.read()
@@ -453,6 +446,8 @@ def early_data_with(probes, protocol):
         f.write("GET /small HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nUser-Agent: early\r\n\r\n")
     attach(n, f"--probes={probes}").start()
     n.listens()
+    if ready:
+        ready(n)
 
     def client(*options, stdin=request):
         r = run("sh", "-c", f"openssl s_client -connect 127.0.0.1:{port} -ign_eof {' '.join(options)} < {stdin}",

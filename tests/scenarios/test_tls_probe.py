@@ -80,6 +80,12 @@ def pipeline(s, paths):
     return got
 
 
+@test(deadline=60)
+def early_data():
+    """Requests in early data (0-RTT), with the protocol within TLS."""
+    test_tls.early_data_with("requests,tls", "http1", placed)
+
+
 @test(vm="nightly", deadline=60)
 def statuses_exact():
     """Keep-alive, 7 % of the responses 503, some 404."""
