@@ -138,6 +138,7 @@ struct connection_end {
         bool muxed;                     /* the plaintext is HTTP/2 */
         bool missed;                    /* part of its requests was not seen */
         bool not_understood;
+        bool refused;                   /* within TLS the server has reported an error */
 };
 
 static __always_inline void end_find_parsers(struct sock *sk, struct conn *c, struct connection_end *e) {
@@ -203,8 +204,10 @@ static __always_inline void end_settle(struct conn *c, const struct connection_e
 }
 
 /* Ends the state of a connection besides struct conn. */
-static __always_inline void end_parsers(struct sock *sk, const struct connection_end *e,
+static __always_inline void end_parsers(struct sock *sk, struct connection_end *e,
                                         struct exchange_effect *effect) {
+        const struct tls_plaintext_h2 *m;
+
         if (e->h && effect->unanswered)
                 h2_clear(e->h, h2_conn_more(sk, e->h, NULL));
         if (e->o && e->t)
@@ -212,9 +215,11 @@ static __always_inline void end_parsers(struct sock *sk, const struct connection
 
         if (e->o && e->gone)
                 bpf_map_delete_elem(&plaintext, &e->s->key);
-        if (e->muxed && (e->gone || e->unsent == 0))
+        if (e->muxed && (e->gone || e->unsent == 0)) {
+                m = bpf_map_lookup_elem(&plaintext_h2, &e->s->key);
+                e->refused = m && m->h2.settled & H2_ENDED_BY_ERROR;
                 effect->unanswered = tls_plaintext_h2_drop(&e->s->key) ?: effect->unanswered;
-        else if (e->muxed)
+        } else if (e->muxed)
                 tls_plaintext_h2_commit(e->o);
         if (e->o && e->gone)
                 e->s->key.ssl = 0;
@@ -234,7 +239,7 @@ static __always_inline void end_record(struct sock *sk, struct qos_unit_map *u, 
         }
         cell = end_cell(sk->sk_err, old_state);
         /* The server has reported an error, no matter which side closes first */
-        if (e->h && e->h->settled & H2_ENDED_BY_ERROR)
+        if (e->refused || (e->h && e->h->settled & H2_ENDED_BY_ERROR))
                 cell = QOS_COUNTER_ERRORS_RESET;
         if (e->s && e->s->tls.failed & TLS_FAILED_COUNTED)
                 cell = tls_failed_cell(&e->s->tls, cell);

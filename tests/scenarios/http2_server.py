@@ -29,6 +29,7 @@ class Connection(asyncio.Protocol):
         self.h2.decoder.max_header_list_size = 1 << 20
         self.begun = False
         self.head = b""
+        self.stays = False      # after an error of the client
         self.seed = None        # set: data is sent in pieces of random size
         self.paths = {}
         self.left = {}          # by stream: data that waits for flow control, and whether it ends the stream
@@ -70,7 +71,7 @@ class Connection(asyncio.Protocol):
         except h2.exceptions.ProtocolError as e:
             print(repr(e), flush=True)
             self.flush()
-            if self.transport:
+            if self.transport and not self.stays:
                 self.transport.close()
             return
         for e in events:
@@ -89,6 +90,7 @@ class Connection(asyncio.Protocol):
 
     def received(self, e):
         fields = dict(e.headers)
+        self.stays = self.stays or "x-stay" in fields
         if "x-cut" in fields:
             self.seed = random.Random(fields["x-cut"])
         self.paths[e.stream_id] = fields[":path"], time.monotonic_ns()

@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import socket
+import ssl
 import subprocess
 import time
 
@@ -170,6 +171,16 @@ def systemctl(*arguments, **keywords):
 
 def unit_property(unit, name):
     return systemctl("show", unit, "-P", name).stdout.strip()
+
+
+def certificate():
+    """Returns the files of a certificate and of its key, and the context of clients that trust it."""
+    files = [f"/run/{unit_name('tls', end)}" for end in (".certificate", ".key")]
+    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", files[1], "-out", files[0], "-days", "2",
+        "-subj", "/CN=localhost", timeout=60)
+    context = ssl.create_default_context(cafile=files[0])
+    context.check_hostname = False
+    return files, context
 
 
 def tcp_states(netns, filter):

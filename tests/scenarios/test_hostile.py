@@ -15,8 +15,7 @@ import test_tls
 import test_tls_probe
 from http2 import END_HEADERS, END_STREAM, HEADERS, Client as Http2, frame as h2_frame
 from scenario import (Unit, attach, check, equal, lookup, qosctl, qosctl_json, server_figures, smaller, snapshot, test,
-                      total,
-                      wait_for)
+                      total, unused_port, wait_for)
 from test_http import Nginx, get
 from test_http2 import Nghttpd, Scripted
 from test_memcached import Memcached, read
@@ -171,6 +170,27 @@ def error_beside_open_streams():
              lambda: (f := server_figures(s))["inFlight"] == 0 and f["errors"]["reset"] >= 1)
     f = server_figures(s)
     equal((f["errors"]["reset"], f["clientAborts"]), (1, 0), "errors.reset, clientAborts")
+
+
+@test(deadline=60)
+def error_beside_open_streams_within_tls():
+    """The same with the library's probe, if the client closes the connection first."""
+    files, context = scenario.certificate()
+    port = unused_port()
+    s = Unit(f"/usr/bin/python3 -B {scenario.SOURCES}/http2_server.py {port} {' '.join(files)}").start()
+    attach(s, "--probes=requests,tls")
+    with Http2(port, context=context) as c:
+        equal(c.ask("/status/200", fields=[("x-stay", "1")]).status, 200, "status")
+        c.last += 10
+        for _ in range(20):
+            c.start("/hang")
+        wait_for("20 are in flight", lambda: server_figures(s)["inFlight"] == 20)
+        c.send(h2_frame(HEADERS, END_STREAM | END_HEADERS, c.last - 46, b"\x82\x86\x84"))
+        while c.goaway is None:
+            c.read()
+    wait_for("nothing is in flight", lambda: server_figures(s)["inFlight"] == 0)
+    f = wait_for("one has failed", lambda: (f := server_figures(s))["errors"]["reset"] + f["clientAborts"] >= 1 and f)
+    equal((f["count"], f["errors"]["reset"], f["clientAborts"]), (1, 1, 0), "count, errors.reset, clientAborts")
 
 
 @test(deadline=60)

@@ -4,14 +4,13 @@ are which."""
 
 import contextlib
 import http.client
-import ssl
 import threading
 import time
 
 import http2
 import scenario
-from scenario import (MSEC, SEC, Unit, attach, check, equal, protocols, qosctl, qosctl_json, run, server_figures, test,
-                      total, unit_name, unused_port, wait_for)
+from scenario import (MSEC, SEC, Unit, attach, check, equal, protocols, qosctl, qosctl_json, server_figures, test,
+                      total, unused_port, wait_for)
 
 
 class Polled(Unit):
@@ -240,9 +239,5 @@ def http2_event_loop():
 
 @test(deadline=60)
 def http2_event_loop_with_tls():
-    files = [f"/run/{unit_name('tls', end)}" for end in (".certificate", ".key")]
-    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", files[1], "-out", files[0], "-days", "2",
-        "-subj", "/CN=localhost", timeout=60)
-    context = ssl.create_default_context(cafile=files[0])
-    context.check_hostname = False
+    files, context = scenario.certificate()
     http2_polls(*files, probes="requests,tls", context=context)
