@@ -35,12 +35,16 @@ enum qos_flow_counter {
 /* Distributions, in nanoseconds. */
 enum qos_network_distribution {
         QOS_NETWORK_DURATION,           /* from the end of the handshake to the end of the connection */
+        QOS_NETWORK_RTT,                /* round-trip times as TCP measures them */
+        QOS_NETWORK_HANDSHAKE,          /* from connect(2) to the end of the handshake */
         QOS_NETWORK_DISTRIBUTIONS,
 };
 
 enum qos_network_sum {
         QOS_NETWORK_FLOWS,              /* index is this plus enum qos_flow_counter */
         QOS_NETWORK_RECOVERIES = QOS_NETWORK_FLOWS + QOS_FLOW_COUNTERS, /* fast retransmits begun */
+        QOS_NETWORK_SYN_RETRANSMITS,    /* segments retransmitted while connecting */
+        QOS_NETWORK_PORTS_EXHAUSTED,    /* connections without a local port */
         QOS_NETWORK_NSEC,               /* sums of samples, by enum qos_network_distribution */
         QOS_NETWORK_COST = QOS_NETWORK_NSEC + QOS_NETWORK_DISTRIBUTIONS, /* run time of the programs in ns,
                                          * extrapolated from samples */

@@ -30,6 +30,7 @@ struct flow_fields {
         __u32 jiffies;
         __u32 fin_sent;         /* 1: write_seq has the FIN, which is no byte */
         __u32 fin_received;     /* 1: rcv_nxt has it */
+        __u32 connects;         /* 1: the SYN of the unit is not acknowledged yet */
         __u32 opened;           /* 0: in a handshake: positions are not set, and its time does not count */
 };
 

@@ -6,6 +6,7 @@
  *   network_destroy                        its socket is released: what was read since the end
  *   network_move                           a segment has arrived, and 100 ms have passed
  *   network_recovery                       TCP begins to recover from a loss
+ *   network_rtt                            TCP has measured a round-trip time
  *   network_flows                          iterator: records all connections
  *   network_walk                           the same, by the files of all tasks
  *   network_list, network_walk_list        iterators: list the connections of some units
@@ -62,6 +63,7 @@ struct flow {
         __u64 recorded_at;      /* jiffies */
         __u64 since;            /* CLOCK_MONOTONIC ns when it was established; 0: not yet, or not known */
         struct bpf_spin_lock lock; /* of what follows: the iterator does not hold the lock of the socket */
+        __u64 connects_at;      /* CLOCK_MONOTONIC ns of connect(2); 0: not known */
         __u32 max_queued;       /* most bytes written and not acknowledged */
         __u32 begun;            /* 1: it was seen from its beginning, and is not established yet */
         struct flow_counts counts;
@@ -121,13 +123,16 @@ static __always_inline void flow_read(const struct sock *sk, const struct tcp_so
         ret->fin_sent = state == TCP_FIN_WAIT1 || state == TCP_FIN_WAIT2 || state == TCP_LAST_ACK ||
                         state == TCP_CLOSING;
         ret->fin_received = sk->__sk_common.skc_flags >> SOCK_DONE & 1;
+        ret->connects = state == TCP_SYN_SENT;
         ret->opened = state != TCP_SYN_SENT && state != TCP_SYN_RECV && state != TCP_NEW_SYN_RECV;
 }
 
 /* What a run has to record, as the lock is held while it is found out. */
 struct flow_change {
         __u64 n[QOS_FLOW_COUNTERS];
-        __u64 duration;
+        __u64 duration;         /* these two: 0: none */
+        __u64 handshake;
+        __u64 syn_retransmits;
         struct qos_owner owner; /* generation 0: nothing */
         __u32 generation;
 };
@@ -150,13 +155,14 @@ static __always_inline void flow_apply(struct flow *f, const struct flow_fields 
         bool same = f->owner.generation == owner->generation && f->owner.slot == owner->slot &&
                 f->generation == generation;
 
-        ret->duration = 0;
+        ret->duration = ret->handshake = ret->syn_retransmits = 0;
         ret->owner.generation = 0;
         if (event == FLOW_CONNECTS || (event == FLOW_OPENS && !f->begun && (f->since == 0 || !same))) {
                 flow_begin(&f->counts, fields, m->client);
                 f->since = 0;
                 f->begun = 1;
                 f->max_queued = 0;
+                f->connects_at = event == FLOW_CONNECTS ? now : 0;
         } else if (f->owner.generation == 0 || (!same && f->owner.generation == owner->generation))
                 /* Found later, or the unit was not observed with the probe for a while */
                 flow_join(&f->counts, fields);
@@ -164,10 +170,14 @@ static __always_inline void flow_apply(struct flow *f, const struct flow_fields 
                 ret->owner = f->owner;
                 ret->generation = f->generation;
                 flow_step(&f->counts, fields, ret->n);
+                ret->syn_retransmits = ret->n[QOS_FLOW_RETRANSMITS] & -(__u64) fields->connects;
         }
         if (event == FLOW_OPENS && f->begun) {
                 f->begun = 0;
                 f->since = now;
+                if (f->connects_at != 0)
+                        ret->handshake = now - f->connects_at;
+                f->connects_at = 0;
                 f->counts.counted[QOS_FLOW_TICKS] = fields->jiffies;
         }
         if (event == FLOW_ENDS && !f->counts.ended) {
@@ -175,6 +185,7 @@ static __always_inline void flow_apply(struct flow *f, const struct flow_fields 
                         ret->duration = now - f->since;
                 f->since = 0;
                 f->begun = 0;
+                f->connects_at = 0;
                 f->counts.ended = 1;
         }
         f->recorded_at = fields->jiffies;
@@ -205,6 +216,10 @@ static __attribute__((noinline)) int flow_record(const struct flow_change *chang
                         network_add(live, QOS_NETWORK_FLOWS + i, change->n[i]);
         if (change->duration != 0)
                 network_sample(map, live, now, QOS_NETWORK_DURATION, change->duration);
+        if (change->handshake != 0)
+                network_sample(map, live, now, QOS_NETWORK_HANDSHAKE, change->handshake);
+        if (change->syn_retransmits != 0)
+                network_add(live, QOS_NETWORK_SYN_RETRANSMITS, change->syn_retransmits);
         return 0;
 }
 
@@ -274,6 +289,23 @@ static __always_inline int flow_handle(struct sock *sk, __u32 state, __u32 event
         return 0;
 }
 
+/* connect(2) has found no local port. A port that the application has bound is in skc_num. */
+static __attribute__((noinline)) int ports_exhausted(struct sock *sk) {
+        struct qos_network_counts *live;
+        __u32 generation;
+        struct flow *f;
+        void *map;
+
+        f = sk ? bpf_sk_storage_get(&flows, sk, 0, 0) : NULL;
+        if (!f || f->counts.ended)
+                return 0;
+        map = network_map_get(&f->owner, &generation);
+        live = map ? network_enter(map, bpf_ktime_get_ns()) : NULL;
+        if (live)
+                network_add(live, QOS_NETWORK_PORTS_EXHAUSTED, 1);
+        return 0;
+}
+
 /* Sockets of no unit have no storage, unless other programs have given them some. The programs of "requests"
  * run before, and give it to those of units. */
 static __always_inline void state_handle(struct sock *sk, __u32 old_state, __u32 new_state) {
@@ -283,8 +315,11 @@ static __always_inline void state_handle(struct sock *sk, __u32 old_state, __u32
                 flow_handle(sk, old_state, FLOW_CONNECTS);
         else if (new_state == TCP_ESTABLISHED)
                 flow_handle(sk, old_state, FLOW_OPENS);
-        else if (new_state == TCP_CLOSE)
+        else if (new_state == TCP_CLOSE) {
+                if (old_state == TCP_SYN_SENT && sk->__sk_common.skc_num == 0)
+                        ports_exhausted(sk);
                 flow_handle(sk, old_state, FLOW_ENDS);
+        }
 }
 
 /* Two programs, as requests_state. Both run mostly, and the second one finds nothing to record. */
@@ -358,6 +393,42 @@ int BPF_PROG(network_recovery, struct sock *sk, __u32 state) {
                 network_add(live, QOS_NETWORK_RECOVERIES, 1);
         preemption_enable();
         return 0;
+}
+
+/* The kernel calls it for each round-trip time of sockets with this flag: those of units with the probe get
+ * it when they are established. The flags of a socket are shared with other programs, and are only added
+ * to. */
+SEC("sockops")
+int network_rtt(struct bpf_sock_ops *ctx) {
+        struct bpf_sock *sk = ctx->sk;
+        struct qos_network_counts *live;
+        struct qos_owner owner;
+        __u32 generation;
+        struct flow *f;
+        struct conn *c;
+        __u64 now;
+        void *map;
+
+        if (!sk)
+                return 1;
+        if (ctx->op == BPF_SOCK_OPS_RTT_CB) {
+                f = bpf_sk_storage_get(&flows, sk, 0, 0);
+                map = f ? network_map_get(&f->owner, &generation) : NULL;
+                now = bpf_ktime_get_ns();
+                live = map ? network_enter(map, now) : NULL;
+                if (live)
+                        network_sample(map, live, now, QOS_NETWORK_RTT, ctx->args[0] * 1000ULL);
+        } else if (ctx->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB ||
+                   ctx->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB) {
+                c = bpf_sk_storage_get(&conns, sk, 0, 0);
+                if (!c)
+                        return 1;
+                owner = owner_read(&c->owner);
+                if (network_map_get(&owner, &generation))
+                        bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags |
+                                                       BPF_SOCK_OPS_RTT_CB_FLAG);
+        }
+        return 1;
 }
 
 /* ---- readings ----------------------------------------------------------------------------------------- */

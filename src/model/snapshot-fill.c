@@ -428,11 +428,17 @@ void network_metrics_fill(const ReadingContext *c, const NetworkReading *reading
         ret->covered = reading->covered;
         if (is_measured(c->measured, MEASURED_RECOVERIES))
                 ret->recoveries = sums[QOS_NETWORK_RECOVERIES];
+        if (is_measured(c->measured, MEASURED_RTT))
+                network_get_distribution(reading, QOS_NETWORK_RTT, c->minimum_samples, &ret->rtt);
         if (!is_measured(c->measured, MEASURED_FLOWS))
                 return;
         for (unsigned i = 0; i < QOS_FLOW_TICKS; i++)
                 ret->flows[i] = flows[i];
         network_get_distribution(reading, QOS_NETWORK_DURATION, c->minimum_samples, &ret->duration);
+        network_get_distribution(reading, QOS_NETWORK_HANDSHAKE, c->minimum_samples,
+                                 &ret->connecting.handshake);
+        ret->connecting.syn_retransmits = sums[QOS_NETWORK_SYN_RETRANSMITS];
+        ret->connecting.ports_exhausted = sums[QOS_NETWORK_PORTS_EXHAUSTED];
 
         /* What TCP counts may be a jiffy more than the time between two readings of it */
         limited = (double) (flows[QOS_FLOW_TICKS_BUSY] + flows[QOS_FLOW_TICKS_PEER_WINDOW] +

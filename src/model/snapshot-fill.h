@@ -47,6 +47,7 @@ typedef enum Measured {
         _MEASURED_STORAGE_LAST = MEASURED_STORAGE_CALLS + QOS_STORAGE_CALLS - 1,
         MEASURED_FLOWS,                 /* what TCP counts of connections */
         MEASURED_RECOVERIES,
+        MEASURED_RTT,
         _MEASURED_MAX,
 } Measured;
 

@@ -277,6 +277,12 @@ typedef struct Network {
         uint64_t flows[QOS_FLOW_TICKS]; /* by enum qos_flow_counter */
         uint64_t recoveries;            /* fast retransmits begun */
         Distribution duration;          /* of connections that ended */
+        Distribution rtt;               /* samples of connections younger than the attach */
+        struct {
+                Distribution handshake; /* of connections that the unit has opened */
+                uint64_t syn_retransmits;
+                uint64_t ports_exhausted; /* that failed for want of a local port */
+        } connecting;
         struct {
                 double application, peer_window, send_buffer, network; /* shares of the time that connections
                                          * existed, together 1; NaN if there were none */

@@ -88,6 +88,7 @@ typedef enum HookType {
         HOOK_CGROUP_EGRESS,
         HOOK_CGROUP_BIND4,
         HOOK_CGROUP_BIND6,
+        HOOK_CGROUP_SOCKOPS,
         HOOK_ITERATOR,          /* over files of tasks; run on request */
         HOOK_ITERATOR_MANAGER,  /* over files of the service manager */
         HOOK_ITERATOR_MAP,      /* over sockets in a map */

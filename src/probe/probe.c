@@ -346,6 +346,7 @@ int program_attach(Probe *p, Program i) {
         case HOOK_CGROUP_EGRESS:
         case HOOK_CGROUP_BIND4:
         case HOOK_CGROUP_BIND6:
+        case HOOK_CGROUP_SOCKOPS:
                 group = open("/sys/fs/cgroup", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
                 if (group < 0)
                         return -errno;
@@ -354,7 +355,9 @@ int program_attach(Probe *p, Program i) {
                                      program_table[i].type == HOOK_CGROUP_EGRESS ? BPF_CGROUP_INET_EGRESS :
                                      program_table[i].type == HOOK_CGROUP_BIND4 ?
                                              BPF_CGROUP_INET4_POST_BIND :
-                                     BPF_CGROUP_INET6_POST_BIND,
+                                     program_table[i].type == HOOK_CGROUP_BIND6 ?
+                                             BPF_CGROUP_INET6_POST_BIND :
+                                     BPF_CGROUP_SOCK_OPS,
                                      NULL);
                 break;
 

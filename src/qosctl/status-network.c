@@ -62,23 +62,38 @@ static bool get_rate(const Reading *r, const char *metric, double seconds, char 
         return true;
 }
 
-static void print_durations(const Reading *r) {
-        static const char *const shown[] = { "mean", "p50", "p99", "max" };
+static void print_distribution(const Reading *r, const char *path, const char *key, const char *what) {
+        static const struct {
+                const char *name, *label;
+        } shown[] = { { "mean", "mean" }, { "p50", "P50" }, { "p99", "P99" }, { "max", "max" } };
         char metric[64], buf[FORMAT_MAX];
-        uint64_t n;
+        uint64_t n, nsec;
 
-        if (!reading_unsigned(r, NETWORK "duration.count", &n))
+        (void) snprintf(metric, sizeof(metric), NETWORK "%s.count", path);
+        if (!reading_unsigned(r, metric, &n))
                 return;
-        print_key("Ended");
-        line_add("%s connections", format_count(buf, n));
+        print_key(key);
+        line_add("%s %s", format_count(buf, n), what);
         for (size_t i = 0; i < ELEMENTSOF(shown) && n > 0; i++) {
-                uint64_t nsec;
-
-                (void) snprintf(metric, sizeof(metric), NETWORK "duration.%s", shown[i]);
+                (void) snprintf(metric, sizeof(metric), NETWORK "%s.%s", path, shown[i].name);
                 if (reading_unsigned(r, metric, &nsec))
-                        line_add("%s %s", i == 0 ? ", duration mean" : i == 1 ? ", P50" : i == 2 ? ", P99" :
-                                 ", max", format_duration(buf, nsec));
+                        line_add(", %s %s", shown[i].label, format_duration(buf, nsec));
         }
+        line_end();
+}
+
+static void print_connecting(const Reading *r) {
+        uint64_t retransmits, exhausted;
+        char buf[FORMAT_MAX];
+
+        print_distribution(r, "connecting.handshake", "Connecting", "handshakes");
+        if (!reading_unsigned(r, NETWORK "connecting.synRetransmits", &retransmits) ||
+            !reading_unsigned(r, NETWORK "connecting.portsExhausted", &exhausted) ||
+            retransmits + exhausted == 0)
+                return;
+        print_key("");
+        line_add("SYN retransmitted %s", format_count(buf, retransmits));
+        line_add(", without local port %s", format_count(buf, exhausted));
         line_end();
 }
 
@@ -107,8 +122,11 @@ bool network_print(const Reading *r, bool all) {
         add_loss(r, seconds);
         line_end();
         add_limits(r);
-        if (all)
-                print_durations(r);
+        if (!all)
+                return true;
+        print_distribution(r, "rtt", "Round trips", "samples");
+        print_connecting(r);
+        print_distribution(r, "duration", "Ended", "connections");
         return true;
 }
 

@@ -580,6 +580,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_StorageAmplification,
                 SYMBOL_COMMENT("Calls of the threads of a unit on files. A call counts when it returns"),
                 &vl_type_Storage,
+                SYMBOL_COMMENT("Connections that a unit opens, in the window"),
+                &vl_type_NetworkConnecting,
                 SYMBOL_COMMENT("What limits sending on TCP connections"),
                 &vl_type_NetworkLimits,
                 SYMBOL_COMMENT("What TCP counts on the connections of a unit, as a server and as a client"),

@@ -98,6 +98,7 @@ static int attach(const struct bpf_program *program) {
 
         case BPF_PROG_TYPE_CGROUP_SKB:
         case BPF_PROG_TYPE_CGROUP_SOCK:
+        case BPF_PROG_TYPE_SOCK_OPS:
                 group = open("/sys/fs/cgroup", O_RDONLY|O_DIRECTORY);
                 if (group < 0)
                         return -errno;

@@ -228,6 +228,52 @@ def limits_of_sending():
 
 
 @test(deadline=60)
+def round_trips():
+    """Round-trip times and handshakes over a link with a known delay, of both roles; older connections have none."""
+    cable = Cable(delay_us=10000)
+    s = Server(address="::", netns=cable.b, mode="thread", request=100, response=100)
+    attach(s, "--probes=requests,network")
+    s.start()
+    load(s, netns=cable.a, address=cable.address_b, connections=2, number=60)
+    f = network(s)
+    check(f["rtt"]["count"] >= 60, f"a sample for each response: {f['rtt']}")
+    # 10 ms in each direction; relays take some time themselves
+    check(20e6 <= f["rtt"]["p50"] * 1.05 and f["rtt"]["p50"] < 40e6, f"round-trip times: {f['rtt']}")
+    equal(f["connecting"]["handshake"]["count"], 0, "handshakes of a server")
+    cable.cut()
+
+    u = Flows()
+    attach(u, "--probes=requests,network")
+    u.start()
+    listener = socket.create_server(("127.0.0.1", 0))
+    u.do(f"for i in range(5): conns[i] = socket.create_connection(('127.0.0.1', {listener.getsockname()[1]}))")
+    f = network(u)
+    equal((f["connecting"]["handshake"]["count"], f["connecting"]["synRetransmits"]), (5, 0), "handshakes of a client")
+    check(0 < f["connecting"]["handshake"]["max"] < 10e9, f"their time: {f['connecting']}")
+
+
+@test(deadline=60)
+def local_ports():
+    """With ten local ports the eleventh connection to one address fails and is counted; with a bound port it does not
+    count."""
+    netns = f"{scenario.prefix}-ports"
+    run("ip", "netns", "add", netns)
+    run("ip", "-n", netns, "link", "set", "lo", "up")
+    run(*scenario.nsenter(netns), "sysctl", "-qw", "net.ipv4.ip_local_port_range=20000 20009")
+    u = Flows(settings=f"NetworkNamespacePath=/run/netns/{netns}")
+    attach(u, "--probes=requests,network")
+    u.start()
+    u.do("listener = socket.create_server(('127.0.0.1', 7)); peer = listener.getsockname()")
+    u.do("for i in range(10): conns[i] = socket.create_connection(peer)")
+    equal(network(u)["connecting"]["portsExhausted"], 0, "while there are ports")
+    u.do("for i in range(3): failing(socket.create_connection, peer)")
+    equal(network(u)["connecting"]["portsExhausted"], 3, "when there are none")
+    u.do("s = socket.socket(); s.bind(('127.0.0.2', 9)); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); "
+         "failing(s.connect, ('127.0.0.1', 8))")
+    equal(network(u)["connecting"]["portsExhausted"], 3, "with a port of its own")
+
+
+@test(deadline=60)
 def list_of_connections():
     """Connections as sock_diag has them, those of both roles of the unit, in the order that was requested, for the
     users that may see them."""

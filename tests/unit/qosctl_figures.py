@@ -339,7 +339,10 @@ class Figures(Test):
                    "bytesSent": 10485760, "bytesAcked": 10485000, "bytesReceived": 1000, "bytesRead": 900,
                    "bytesWritten": 10240000,
                    "limitedBy": {"application": 0.5, "peerWindow": 0.25, "sendBuffer": 0.0, "network": 0.25},
-                   "duration": {"count": 7, "mean": 1500000, "max": 9000000}}
+                   "duration": {"count": 7, "mean": 1500000, "max": 9000000},
+                   "rtt": {"count": 300, "mean": 52000, "p50": 51000, "max": 1000000},
+                   "connecting": {"handshake": {"count": 5, "mean": 60000, "max": 70000}, "synRetransmits": 2,
+                                  "portsExhausted": 1}}
         self.qosd.add("sender.service", network=network)
         for columns in (40, 80, 200):
             text = " ".join(" ".join(self.screen("status", "sender", columns=columns)).split())
@@ -350,7 +353,10 @@ class Figures(Test):
             self.assertEqual(text, "sender.service Written: 1000.0K/s, sent 1.0M/s Received: 100B/s, read 90B/s "
                              "Loss: retransmits 0.40/s, <0.1% of bytes sent, recoveries 2, timeouts 1 "
                              "Limited by: application 50.0%, peer's window 25.0%, network 25.0% "
-                             "Ended: 7 connections, duration mean 1.50ms, max 9.00ms")
+                             "Round trips: 300 samples, mean 52.0us, P50 51.0us, max 1.00ms "
+                             "Connecting: 5 handshakes, mean 60.0us, max 70.0us "
+                             "SYN retransmitted 2, without local port 1 "
+                             "Ended: 7 connections, mean 1.50ms, max 9.00ms")
         self.assertEqual(json.loads(self.out_of("network", "sender", "--json=short")),
                          {"unit": "sender.service", "network": network})
         self.qosd.add("requests.service")

@@ -69,7 +69,10 @@ const OtherDistribution storage_distributions[QOS_STORAGE_TIMED] = {
 };
 
 const OtherDistribution network_distributions[QOS_NETWORK_DISTRIBUTIONS] = {
-        [QOS_NETWORK_DURATION] = { "network.duration", offsetof(Metrics, network.duration) },
+        [QOS_NETWORK_DURATION]  = { "network.duration", offsetof(Metrics, network.duration) },
+        [QOS_NETWORK_RTT]       = { "network.rtt", offsetof(Metrics, network.rtt) },
+        [QOS_NETWORK_HANDSHAKE] = { "network.connecting.handshake",
+                                    offsetof(Metrics, network.connecting.handshake) },
 };
 
 /* A distribution that other maps than that of requests have. */
