@@ -125,7 +125,8 @@ static int connections_unit(Client *c, const char *unit, bool first) {
         const Style *style = terminal_style();
         int r;
 
-        r = client_callbo(c, QOS_METHOD("Connections"), &replies, SD_JSON_BUILD_PAIR_STRING("unit", unit),
+        r = client_callbo(c, QOS_METHOD("ListConnections"), &replies,
+                          SD_JSON_BUILD_PAIR_STRING("unit", unit),
                           SD_JSON_BUILD_PAIR_CONDITION(!!arg_sort, "sort", SD_JSON_BUILD_STRING(arg_sort)),
                           SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
         if (r != 0)

@@ -176,7 +176,7 @@ struct Connection {
         Diagnosing *begun;              /* between BeginDiagnosis() and Diagnose(); NULL: none */
         Listing *listing;
         Many *many;
-        ConnectionSort sort;            /* of Connections() */
+        ConnectionSort sort;            /* of ListConnections() */
         Inspecting *inspecting;
         Stream *stream;
         Monitor *monitor;
@@ -291,8 +291,8 @@ void connection_end_inspecting(Connection *c);
 void connection_restart_inspecting(Connection *c);
 int vl_method_threads(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                       void *userdata);
-int vl_method_connections(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
-                          void *userdata);
+int vl_method_list_connections(sd_varlink *link, sd_json_variant *parameters,
+                               sd_varlink_method_flags_t flags, void *userdata);
 int vl_method_slow_operations(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                               void *userdata);
 int vl_method_resources(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,

@@ -221,7 +221,7 @@ SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(bytesReceived, SD_VARLINK_INT, 0));
 
 SD_VARLINK_DEFINE_METHOD(
-                Connections,
+                ListConnections,
                 DEFINE_INPUT_UNIT,
                 FIELD_COMMENT("Which connections come first: those with most \"queued\" bytes (the "
                               "default), \"retransmits\", \"rtt\", \"bytes\" sent and received, or \"age\""),

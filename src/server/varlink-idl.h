@@ -112,7 +112,7 @@ extern const sd_varlink_symbol
         vl_type_ConnectionLimit,
         vl_type_TcpConnection,
         vl_type_TcpConnectionsRest,
-        vl_method_Connections,
+        vl_method_ListConnections,
         vl_type_StorageOperation,
         vl_type_SlowOperation,
         vl_method_SlowOperations;

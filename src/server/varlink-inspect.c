@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Threads, Resources, Connections, SlowOperations */
+/* Threads, Resources, ListConnections, SlowOperations */
 
 #include "slow-operations.h"
 #include "varlink-connection.h"
@@ -271,8 +271,8 @@ int vl_method_slow_operations(sd_varlink *link, sd_json_variant *parameters, sd_
                               connection_show_slow_operations);
 }
 
-int vl_method_connections(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
-                          void *userdata) {
+int vl_method_list_connections(sd_varlink *link, sd_json_variant *parameters,
+                               sd_varlink_method_flags_t flags, void *userdata) {
         return method_inspect(link, parameters, flags, ASSERT_PTR(userdata), connections_table,
                               connection_show_connections);
 }

@@ -684,7 +684,7 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_TcpConnectionsRest,
                 SYMBOL_COMMENT("Lists the TCP connections of a unit with the probe \"network\". For the "
                                "same users as Threads()"),
-                &vl_method_Connections,
+                &vl_method_ListConnections,
                 SYMBOL_COMMENT("Kind of a call on files"),
                 &vl_type_StorageOperation,
                 SYMBOL_COMMENT("Slow call on files"),

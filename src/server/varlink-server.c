@@ -287,7 +287,7 @@ int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
                                 INTERFACE ".Histogram",   vl_method_histogram,
                                 INTERFACE ".Threads",     vl_method_threads,
                                 INTERFACE ".Resources",   vl_method_resources,
-                                INTERFACE ".Connections", vl_method_connections,
+                                INTERFACE ".ListConnections", vl_method_list_connections,
                                 INTERFACE ".SlowOperations", vl_method_slow_operations,
                                 INTERFACE ".History",     vl_method_history,
                                 INTERFACE ".BeginDiagnosis", vl_method_begin_diagnosis,

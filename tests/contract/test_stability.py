@@ -39,7 +39,7 @@ def closing(text, at):
 def read_varlink(text):
     """Types by what has them; nothing for what has none: values of enumerations, and the symbols themselves."""
     text = re.sub(r"\s+", "", re.sub(r"#.*", "", text).replace("interface ", "interface:").replace("\n\n", "\n;"))
-    symbols = {}
+    symbols, names = {}, set()
     name = re.match(r";?interface:([\w.]+)", text)
     text = text[name.end():]
     while m := re.match(r";*(type|method|error)(\w+)\(", text):
@@ -47,6 +47,9 @@ def read_varlink(text):
         lists = {"": text[m.end():end]}
         text = text[end + 1:]
         kind, prefix = m[1], f"{name[1]} {m[1]} {m[2]}"
+        if m[2] in names:
+            raise ValueError(f"'{m[2]}' is defined twice: types, methods and errors share their names")
+        names.add(m[2])
         if kind == "method":
             text = text.removeprefix("->")
             end = closing(text, 0)

@@ -288,7 +288,7 @@ def list_of_connections():
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     u.do(f"conns[9] = socket.create_connection(('127.0.0.1', {port}))")
-    rows = varlink("Connections", unit=u.name, sort="bytes")["connections"]
+    rows = varlink("ListConnections", unit=u.name, sort="bytes")["connections"]
     equal([r["bytesReceived"] for r in rows], [3000, 2000, 1000, 0], "bytes received, in descending order")
     names = {f"127.0.0.1:{s.getsockname()[1]}" if ":" not in s.getsockname()[0] else f"[::1]:{s.getsockname()[1]}"
              for s in clients}
@@ -308,13 +308,13 @@ def list_of_connections():
     u.do("conns[0].setblocking(False)\ntry:\n    while True: conns[0].send(b'y' * 100000)\nexcept BlockingIOError: "
          "pass")
     row = wait_for("it is limited", lambda: (lambda r: r if r["limitedBy"] == "peerWindow" else None)(
-        varlink("Connections", unit=u.name)["connections"][0]))
+        varlink("ListConnections", unit=u.name)["connections"][0]))
     check(row["unsentBytes"] > 0 and row["queuedBytes"] == row["unsentBytes"] + row["inFlightBytes"] <=
           row["maxQueuedBytes"], f"its queue: {row}")
-    equal(varlink_error("Connections", unit=u.name, sort="size"), "org.varlink.service.InvalidParameter", "bad key")
+    equal(varlink_error("ListConnections", unit=u.name, sort="size"), "org.varlink.service.InvalidParameter", "bad key")
     other = Server()
     attach(other, "--probes=requests")
-    equal(varlink_error("Connections", unit=other.name), "NotMeasured", "without the probe")
+    equal(varlink_error("ListConnections", unit=other.name), "NotMeasured", "without the probe")
     r = run(*scenario.as_user("nobody"), "qosctl", "connections", u.name, ok=False)
     check(r.returncode != 0, "another user has seen the connections")
     for s in clients:

@@ -375,12 +375,12 @@ class Figures(Test):
         del rows[1]["age"], rows[1]["rtt"]
         asked = []
 
-        def do_Connections(c, **p):
+        def do_ListConnections(c, **p):
             asked.append(p.get("sort"))
             return [{"timestamp": 1, "connections": rows,
                      "rest": {"connections": 7, "inFlightBytes": 104, "unsentBytes": 0, "retransmits": 1,
                               "bytesSent": 0, "bytesReceived": 0}}]
-        self.qosd.do_Connections = do_Connections
+        self.qosd.do_ListConnections = do_ListConnections
         for columns, header, first, others in (
                 (40, "PEER RTT UNSENT RETRANS", "192.0.2.1:4000 1.18ms 100B 3", "(10 others) - 300B 10"),
                 (80, "PEER AGE RTT INFLIGHT UNSENT RETRANS LIMITED BY",
@@ -397,9 +397,9 @@ class Figures(Test):
         self.assertIn("Invalid sort key 'size', expected 'queued',",
                       self.error_of("connections", "web", "--sort=size", status=2))
         rows.clear()
-        self.qosd.do_Connections = lambda c, **p: [{"timestamp": 1, "connections": []}]
+        self.qosd.do_ListConnections = lambda c, **p: [{"timestamp": 1, "connections": []}]
         self.assertIn("No connections", self.out_of("connections", "web"))
-        self.qosd.errors["Connections"] = Error("org.qosd.QoS.NotMeasured", metric="network.covered",
+        self.qosd.errors["ListConnections"] = Error("org.qosd.QoS.NotMeasured", metric="network.covered",
                                                 message="there is no reading of it now")
         self.assertIn("there is no reading of it now", self.error_of("connections", "web"))
 
