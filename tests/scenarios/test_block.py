@@ -4,6 +4,7 @@
 import json
 import os
 
+import scenario
 from scenario import (Unit, as_user, attach, check, equal, kill_qosd, lookup, qosctl, run, snapshot, test, varlink,
                       wait_for)
 
@@ -174,7 +175,8 @@ def direct():
     equal(after["writes"] - figures["writes"], 30, "writes after the restart")
 
 
-@test(deadline=60, quiet="alone", vm="nightly")
+@test(deadline=60, quiet="alone", vm="nightly",
+      flaky=("2026-12-31", "in some minutes fewer than 32 are counted each time, on some 30 runs afterwards never"))
 def merges():
     """What a unit submits is done as requests or merged with one, as the kernel counts it for the disk; a single one is
     not merged."""
@@ -192,8 +194,16 @@ def merges():
     with open(f"/sys/block/{disk}/stat") as f:
         merged = int(f.read().split()[5])
     u.go("submit-32")
-    after = wait_for("all is counted", lambda: (f := block(u))["writes"]
-                     + f["merges"] - figures["writes"] - figures["merges"] >= 32 and f)
+    seen = []
+
+    def all_counted():
+        f = block(u)
+        seen[:] = [f["writes"] - figures["writes"], f["merges"] - figures["merges"]]
+        return f if sum(seen) >= 32 else None
+    try:
+        after = wait_for("all is counted", all_counted)
+    except scenario.Failed as e:
+        raise scenario.Failed(f"{e}: {seen[0]} writes and {seen[1]} merges of 32") from None
     with open(f"/sys/block/{disk}/stat") as f:
         merged = int(f.read().split()[5]) - merged
     equal(after["writes"] + after["merges"] - figures["writes"] - figures["merges"], 32, "writes and merges")
