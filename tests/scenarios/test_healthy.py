@@ -168,7 +168,7 @@ def apache_event():
     yield apache("event", "StartServers 2")
 
 
-@test(deadline=60)
+@test(deadline=60, flaky=("2026-12-31", "one in some ten runs beside others, a process of Apache stays out of park"))
 def apache_prefork_by_lock():
     """Of the processes of Apache one waits for connections, and those that wait for its lock are idle, whatever kind of
     lock that is."""
@@ -181,7 +181,10 @@ def apache_prefork_by_lock():
         wait_for(f"{mutex}: all but one wait for their turn", lambda: states()["park"] >= 3 and states()["lock"] == 0)
         for _ in range(20):
             run("curl", "-sS", "-o", "/dev/null", f"http://127.0.0.1:{u.port}/small")
-        wait_for(f"{mutex}: the same after requests", lambda: states()["park"] >= 3 and states()["lock"] == 0)
+        try:
+            wait_for(f"{mutex}: the same after requests", lambda: states()["park"] >= 3 and states()["lock"] == 0)
+        except scenario.Failed as e:
+            raise scenario.Failed(f"{e}; states: {dict(states())}") from None
         u.stop()
 
 
