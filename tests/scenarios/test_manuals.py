@@ -102,6 +102,8 @@ def examples():
     ran = []
     with busy() as directory, cleaned_up():
         for page, commands in read_examples():
+            # The machine decides whether there is a verdict: 1 is the status of a diagnosis that is inconclusive
+            commands = re.sub(r"^(qosctl diagnose .*)$", r"\1 || test $? = 1", commands, flags=re.M)
             r = subprocess.run(["bash", "-euo", "pipefail", "-c", commands], cwd=directory, stdin=subprocess.DEVNULL,
                                capture_output=True,
                                text=True, timeout=60 * patience())
