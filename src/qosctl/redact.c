@@ -114,6 +114,20 @@ static ssize_t word_find(Redaction *r, const char *word, size_t length, bool quo
                                           (word[0] == '/' && length > 1));
 }
 
+/* Length of a name of several words that begins here: "lock in ext4_sync()", or the name of a process in
+ * front of its number: "python3 (4756)". 0: there is none. */
+static size_t phrase_length(const Redaction *r, const char *text) {
+        size_t length = 0, word = strcspn(text, SEPARATORS), digits;
+
+        for (size_t i = 0; i < r->n; i++)
+                if (strchr(r->names[i], ' ') && startswith(text, r->names[i]))
+                        length = MAX(length, strlen(r->names[i]));
+        if (length > 0 || word == 0 || strncmp(text + word, " (", 2) != 0)
+                return length;
+        digits = strspn(text + word + 2, "0123456789");
+        return digits > 0 && text[word + 2 + digits] == ')' ? word : 0;
+}
+
 /* Prints a word, or its placeholder. */
 static int print_word(Redaction *r, FILE *f, const char *word, size_t length, bool quoted) {
         ssize_t n;
@@ -149,13 +163,16 @@ int redact_text(Redaction *r, const char *text, char **ret) {
                 return -ENOMEM;
         for (const char *p = text; *p && k >= 0;) {
                 const char *end = *p == '\'' ? strchr(p + 1, '\'') : NULL;
-                size_t l = word_length(p), name, begin;
+                size_t l = word_length(p), name, begin, phrase = end ? 0 : phrase_length(r, p);
 
                 if (end) {
                         (void) fputc('\'', f);
                         k = print_word(r, f, p + 1, (size_t) (end - p) - 1, /* quoted= */ true);
                         (void) fputc('\'', f);
                         p = end + 1;
+                } else if (phrase > 0) {
+                        k = print_word(r, f, p, phrase, /* quoted= */ true);
+                        p += phrase;
                 } else if (l == 0)
                         (void) fputc(*p++, f);
                 else if ((begin = selector_begin(p, l, &name)) > 0) {

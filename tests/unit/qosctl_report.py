@@ -139,6 +139,19 @@ class Report(Test):
         self.assertEqual(raw["history"]["steps"], json.loads(Page(self.page()).all("/pre")[0])["history"]["steps"])
         self.assertEqual(finding["rule"], self.FINDING["rule"])
 
+    def test_redact_phrases(self):
+        """Names of several words, which are of locks and threads, and of processes in front of their numbers."""
+        self.qosd.diagnosis["findings"] = [self.FINDING | {
+            "resource": "lock in secret_write()",
+            "text": "30 % wait, most on lock in secret_write() of the file system, released by ledger (4756) after "
+                    "44us (60%)"}]
+        text = self.page("--redact")
+        for name in ("secret_write", "ledger"):
+            self.assertNotIn(name, text)
+        (finding,) = json.loads(Page(text).all("/pre")[0])["diagnosis"]["findings"]
+        self.assertRegex(finding["text"], rf"^30 % wait, most on {finding['resource']} of the file system, "
+                                          r"released by name-\d+ \(4756\) after 44us \(60%\)$")
+
     def test_hostile(self):
         name = "a&<script>alert('1')</script>\x1b[31m\u202e\".service"
         self.qosd.add(name)
