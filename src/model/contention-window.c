@@ -4,14 +4,7 @@
 
 #include "contention-window.h"
 #include "util.h"
-#include "window.h"
-
-/* As in window.c. */
-#define TRIES_MAX 16
-
-static uint64_t load(const __u64 *p) {
-        return __atomic_load_n(p, __ATOMIC_ACQUIRE);
-}
+#include "window-internal.h"
 
 /* Current words of a contention map. Times of states depend on the moment, see bpf/abi/contention-map.h. */
 typedef struct Live {
@@ -86,7 +79,7 @@ static int source_read_live(const ContentionSource *b, Depth depth, Live *ret) {
                 if (r < 0)
                         return r;
         }
-        ret->clock = b->requests ? load(&b->requests->serving) : 0;
+        ret->clock = b->requests ? map_load(&b->requests->serving) : 0;
         if (depth < DEPTH_CELLS)
                 return 0;
         /* memcpy() does not tear aligned words */
@@ -180,8 +173,8 @@ static int checkpoint_subtract(const ContentionSource *b, Depth depth, unsigned 
                         &c->checkpoints[QOS_LEVEL_FIRST_CHECKPOINT(level) + i];
                 uint64_t first, last;
 
-                last = load(&p->last);
-                first = load(&p->first);
+                last = map_load(&p->last);
+                first = map_load(&p->first);
                 if (boundary < first || boundary > last)
                         continue;
 
@@ -203,24 +196,12 @@ static int checkpoint_subtract(const ContentionSource *b, Depth depth, unsigned 
                                                       __atomic_load_n(&p->cells[k], __ATOMIC_RELAXED));
 
                 __atomic_thread_fence(__ATOMIC_ACQUIRE);
-                if (load(&p->last) != last || load(&p->first) != first)
+                if (map_load(&p->last) != last || map_load(&p->first) != first)
                         return -ENOENT;
                 memcpy(counts, &result, size);
                 return 0;
         }
         return -ENOENT;
-}
-
-static void max_ring_read(const struct qos_contention_map *c, unsigned level, uint64_t first, uint64_t last,
-                          uint64_t *ret) {
-        for (unsigned d = 0; d < QOS_CONTENTION_DISTRIBUTIONS; d++)
-                for (uint64_t subwindow = first; subwindow <= last; subwindow++) {
-                        unsigned i = QOS_LEVEL_FIRST_MAXIMUM(level) + subwindow % QOS_LEVEL_MAXIMA(level);
-                        uint64_t word = load(&c->peaks[d].ring[i]);
-
-                        if (word >> QOS_MAXIMUM_BITS == (subwindow & (UINT64_MAX >> QOS_MAXIMUM_BITS)))
-                                ret[d] = MAX(ret[d], word & QOS_MAXIMUM_MASK);
-                }
 }
 
 /* A window, in steps of a level of checkpoints. */
@@ -238,7 +219,7 @@ static int source_read(const ContentionSource *b, Depth depth, const Span *span,
 
         for (unsigned try = 0; try < TRIES_MAX; try++) {
                 /* Read before the counters: a concurrent event may then be in both, but is not lost */
-                bool quiet = load(&b->map->epoch) / QOS_LEVEL_EPOCHS(level) < boundary &&
+                bool quiet = map_load(&b->map->epoch) / QOS_LEVEL_EPOCHS(level) < boundary &&
                              __atomic_load_n(&b->map->rolling, __ATOMIC_ACQUIRE) == 0;
                 /* Without an event in the window, only times of states advance */
                 bool only_threads = quiet && depth < DEPTH_SIGNATURE && boundary * step > b->since,
@@ -260,11 +241,11 @@ static int source_read(const ContentionSource *b, Depth depth, const Span *span,
                     (whole || checkpoint_subtract(b, depth, level, boundary, served, &counts) >= 0)) {
                         counts_add(&ret->counts, &counts, depth);
                         ret->n_serving += (int64_t) counts.served > 0;
-                        max_ring_read(b->map, level, MAX(boundary, b->since / step), now / step,
-                                ret->maxima);
+                        max_rings_read(b->map->peaks, QOS_CONTENTION_DISTRIBUTIONS, level,
+                                       MAX(boundary, b->since / step), now / step, ret->maxima);
                         return 0;
                 }
-                if (quiet && load(&b->map->epoch) / QOS_LEVEL_EPOCHS(level) < boundary) {
+                if (quiet && map_load(&b->map->epoch) / QOS_LEVEL_EPOCHS(level) < boundary) {
                         /* The newest event precedes the window: threads have kept their states */
                         served_now = serving_clock_read(live->clock, now);
                         for (unsigned i = 0; i < QOS_STATES; i++) {
@@ -362,8 +343,9 @@ static int depth_read(const ContentionSources *sources, uint64_t now, uint64_t w
                                 return r;
                         reading_add_total(ret, source, &live, depth, now);
                         if (window != WINDOW_TOTAL)
-                                max_ring_read(source->map, level, MAX(sources->since, source->since) / step,
-                                              now / step, ret->maxima);
+                                max_rings_read(source->map->peaks, QOS_CONTENTION_DISTRIBUTIONS, level,
+                                               MAX(sources->since, source->since) / step,
+                                               now / step, ret->maxima);
                 } else {
                         r = source_read(source, depth, &(Span) { level, boundary, now }, ret, &live);
                         if (r < 0)
@@ -373,7 +355,7 @@ static int depth_read(const ContentionSources *sources, uint64_t now, uint64_t w
                         reading_add_total(ret_total, source, &live, depth, now);
                 if (all)
                         for (unsigned d = 0; d < QOS_CONTENTION_DISTRIBUTIONS; d++)
-                                all->maxima[d] = MAX(all->maxima[d], load(&source->map->peaks[d].total));
+                                all->maxima[d] = MAX(all->maxima[d], map_load(&source->map->peaks[d].total));
                 for (unsigned k = 0; k < QOS_STATES; k++)
                         threads[k] += live.threads[k];
                 if (depth >= DEPTH_SIGNATURE)

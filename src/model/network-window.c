@@ -3,14 +3,7 @@
 #include "network-window.h"
 #include "storage-window.h"
 #include "util.h"
-#include "window.h"
-
-/* As in window.c. */
-#define TRIES_MAX 16
-
-static uint64_t load(const __u64 *p) {
-        return __atomic_load_n(p, __ATOMIC_ACQUIRE);
-}
+#include "window-internal.h"
 
 static void counts_add(NetworkCounts *counts, const NetworkCounts *other, int times) {
         uint64_t *to = (uint64_t*) counts;
@@ -50,8 +43,8 @@ static int checkpoint_subtract(const NetworkSource *s, unsigned level, uint64_t 
                 uint64_t first, last;
                 NetworkCounts result;
 
-                last = load(&c->last);
-                first = load(&c->first);
+                last = map_load(&c->last);
+                first = map_load(&c->first);
                 if (boundary < first || boundary > last)
                         continue;
 
@@ -62,24 +55,12 @@ static int checkpoint_subtract(const NetworkSource *s, unsigned level, uint64_t 
                                                      __atomic_load_n(&c->bins[k], __ATOMIC_RELAXED));
 
                 __atomic_thread_fence(__ATOMIC_ACQUIRE);
-                if (load(&c->last) != last || load(&c->first) != first)
+                if (map_load(&c->last) != last || map_load(&c->first) != first)
                         return -ENOENT;
                 *counts = result;
                 return 0;
         }
         return -ENOENT;
-}
-
-static void peaks_read(const NetworkSource *s, unsigned level, uint64_t first, uint64_t last,
-                       uint64_t *ret) {
-        for (unsigned d = 0; d < QOS_NETWORK_DISTRIBUTIONS; d++)
-                for (uint64_t subwindow = first; subwindow <= last; subwindow++) {
-                        unsigned i = QOS_LEVEL_FIRST_MAXIMUM(level) + subwindow % QOS_LEVEL_MAXIMA(level);
-                        uint64_t word = load(&s->map->header.peaks[d].ring[i]);
-
-                        if (word >> QOS_MAXIMUM_BITS == (subwindow & (UINT64_MAX >> QOS_MAXIMUM_BITS)))
-                                ret[d] = MAX(ret[d], word & QOS_MAXIMUM_MASK);
-                }
 }
 
 /* Adds a window of one map. live: its current counters, also returned. */
@@ -89,7 +70,7 @@ static int source_read(const NetworkSource *s, unsigned level, uint64_t boundary
 
         for (unsigned try = 0; try < TRIES_MAX; try++) {
                 /* Read before the words: a concurrent event may then be in both, but not be lost */
-                bool quiet = load(&s->map->header.epoch) / QOS_LEVEL_EPOCHS(level) < boundary &&
+                bool quiet = map_load(&s->map->header.epoch) / QOS_LEVEL_EPOCHS(level) < boundary &&
                              __atomic_load_n(&s->map->header.rolling, __ATOMIC_ACQUIRE) == 0;
                 NetworkCounts counts;
 
@@ -97,11 +78,12 @@ static int source_read(const NetworkSource *s, unsigned level, uint64_t boundary
                 counts = *live;
                 if (boundary * step <= s->since || checkpoint_subtract(s, level, boundary, &counts) >= 0) {
                         counts_add(&ret->counts, &counts, 1);
-                        peaks_read(s, level, MAX(boundary, s->since / step), now / step, ret->maxima);
+                        max_rings_read(s->map->header.peaks, QOS_NETWORK_DISTRIBUTIONS, level,
+                                       MAX(boundary, s->since / step), now / step, ret->maxima);
                         return 0;
                 }
                 /* The newest event precedes the window */
-                if (quiet && load(&s->map->header.epoch) / QOS_LEVEL_EPOCHS(level) < boundary)
+                if (quiet && map_load(&s->map->header.epoch) / QOS_LEVEL_EPOCHS(level) < boundary)
                         return 0;
         }
         return -EAGAIN;
@@ -136,8 +118,9 @@ int network_read(const NetworkSources *sources, uint64_t now, uint64_t window, N
                         source_read_live(s, &live);
                         counts_add(&ret->counts, &live, 1);
                         if (window != WINDOW_TOTAL)
-                                peaks_read(s, level, MAX(sources->since, s->since) / step, now / step,
-                                           ret->maxima);
+                                max_rings_read(s->map->header.peaks, QOS_NETWORK_DISTRIBUTIONS, level,
+                                               MAX(sources->since, s->since) / step,
+                                               now / step, ret->maxima);
                 } else {
                         r = source_read(s, level, boundary, now, ret, &live);
                         if (r < 0)
@@ -147,7 +130,8 @@ int network_read(const NetworkSources *sources, uint64_t now, uint64_t window, N
                         counts_add(&ret_total->counts, &live, 1);
                 if (all)
                         for (unsigned d = 0; d < QOS_NETWORK_DISTRIBUTIONS; d++)
-                                all->maxima[d] = MAX(all->maxima[d], load(&s->map->header.peaks[d].total));
+                                all->maxima[d] = MAX(all->maxima[d],
+                                                     map_load(&s->map->header.peaks[d].total));
                 signature = hash_words(signature, (const uint64_t*) &live, NETWORK_WORDS);
         }
         if (total && sources->before)

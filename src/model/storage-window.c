@@ -4,14 +4,7 @@
 
 #include "storage-window.h"
 #include "util.h"
-#include "window.h"
-
-/* As in window.c. */
-#define TRIES_MAX 16
-
-static uint64_t load(const __u64 *p) {
-        return __atomic_load_n(p, __ATOMIC_ACQUIRE);
-}
+#include "window-internal.h"
 
 static void counts_add(StorageCounts *counts, const StorageCounts *other, int times) {
         uint64_t *to = (uint64_t*) counts;
@@ -70,8 +63,8 @@ static int checkpoint_subtract(const StorageSource *s, unsigned level, uint64_t 
                 uint64_t first, last;
                 StorageCounts result;
 
-                last = load(&c->last);
-                first = load(&c->first);
+                last = map_load(&c->last);
+                first = map_load(&c->first);
                 if (boundary < first || boundary > last)
                         continue;
 
@@ -91,24 +84,12 @@ static int checkpoint_subtract(const StorageSource *s, unsigned level, uint64_t 
                                                      __atomic_load_n(&c->bins[k], __ATOMIC_RELAXED));
 
                 __atomic_thread_fence(__ATOMIC_ACQUIRE);
-                if (load(&c->last) != last || load(&c->first) != first)
+                if (map_load(&c->last) != last || map_load(&c->first) != first)
                         return -ENOENT;
                 *counts = result;
                 return 0;
         }
         return -ENOENT;
-}
-
-static void peaks_read(const StorageSource *s, unsigned level, uint64_t first, uint64_t last,
-                       uint64_t *ret) {
-        for (unsigned call = 0; call < QOS_STORAGE_TIMED; call++)
-                for (uint64_t subwindow = first; subwindow <= last; subwindow++) {
-                        unsigned i = QOS_LEVEL_FIRST_MAXIMUM(level) + subwindow % QOS_LEVEL_MAXIMA(level);
-                        uint64_t word = load(&s->map->header.peaks[call].ring[i]);
-
-                        if (word >> QOS_MAXIMUM_BITS == (subwindow & (UINT64_MAX >> QOS_MAXIMUM_BITS)))
-                                ret[call] = MAX(ret[call], word & QOS_MAXIMUM_MASK);
-                }
 }
 
 /* Adds a window of one map. live: its current counters, also returned. */
@@ -118,7 +99,7 @@ static int source_read(const StorageSource *s, unsigned level, uint64_t boundary
 
         for (unsigned try = 0; try < TRIES_MAX; try++) {
                 /* Read before the words: a concurrent event may then be in both, but not be lost */
-                bool quiet = load(&s->map->header.epoch) / QOS_LEVEL_EPOCHS(level) < boundary &&
+                bool quiet = map_load(&s->map->header.epoch) / QOS_LEVEL_EPOCHS(level) < boundary &&
                              __atomic_load_n(&s->map->header.rolling, __ATOMIC_ACQUIRE) == 0;
                 StorageCounts counts;
                 RoundedStates rounded;
@@ -128,11 +109,12 @@ static int source_read(const StorageSource *s, unsigned level, uint64_t boundary
                 if (boundary * step <= s->since ||
                     checkpoint_subtract(s, level, boundary, &rounded, &counts) >= 0) {
                         counts_add(&ret->counts, &counts, 1);
-                        peaks_read(s, level, MAX(boundary, s->since / step), now / step, ret->maxima);
+                        max_rings_read(s->map->header.peaks, QOS_STORAGE_TIMED, level,
+                                       MAX(boundary, s->since / step), now / step, ret->maxima);
                         return 0;
                 }
                 /* The newest event precedes the window */
-                if (quiet && load(&s->map->header.epoch) / QOS_LEVEL_EPOCHS(level) < boundary)
+                if (quiet && map_load(&s->map->header.epoch) / QOS_LEVEL_EPOCHS(level) < boundary)
                         return 0;
         }
         return -EAGAIN;
@@ -152,11 +134,11 @@ static void in_flight_read(const StorageSources *sources, StorageReading *ret) {
         for (size_t i = 0; i < sources->n; i++) {
                 const struct qos_storage_in_flight *f = &sources->sources[i].map->header.in_flight;
 
-                if (sources->session == 0 || load(&f->session) != sources->session)
+                if (sources->session == 0 || map_load(&f->session) != sources->session)
                         continue;
-                ret->oldest_at = ret->in_flight == 0 ? load(&f->oldest_at) :
-                                 MIN(ret->oldest_at, load(&f->oldest_at));
-                ret->in_flight += load(&f->count);
+                ret->oldest_at = ret->in_flight == 0 ? map_load(&f->oldest_at) :
+                                 MIN(ret->oldest_at, map_load(&f->oldest_at));
+                ret->in_flight += map_load(&f->count);
         }
 }
 
@@ -189,8 +171,9 @@ int storage_read(const StorageSources *sources, uint64_t now, uint64_t window, S
                         source_read_live(s, &live, NULL);
                         counts_add(&ret->counts, &live, 1);
                         if (window != WINDOW_TOTAL)
-                                peaks_read(s, level, MAX(sources->since, s->since) / step, now / step,
-                                           ret->maxima);
+                                max_rings_read(s->map->header.peaks, QOS_STORAGE_TIMED, level,
+                                               MAX(sources->since, s->since) / step,
+                                               now / step, ret->maxima);
                 } else {
                         r = source_read(s, level, boundary, now, ret, &live);
                         if (r < 0)
@@ -201,7 +184,7 @@ int storage_read(const StorageSources *sources, uint64_t now, uint64_t window, S
                 if (all)
                         for (unsigned call = 0; call < QOS_STORAGE_TIMED; call++)
                                 all->maxima[call] = MAX(all->maxima[call],
-                                                        load(&s->map->header.peaks[call].total));
+                                                        map_load(&s->map->header.peaks[call].total));
                 signature = hash_words(signature, (const uint64_t*) &live, STORAGE_WORDS);
         }
         if (total && sources->before)

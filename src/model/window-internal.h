@@ -34,6 +34,9 @@ extern const Parts window_all_parts;
 /* window.c */
 uint64_t map_load(const __u64 *p);
 uint32_t map_load32(const __u32 *p);
+/* Raises each maximum, ns, to the largest of its ring in the sub-windows first to last of the level. */
+void max_rings_read(const struct qos_max_ring *rings, unsigned n, unsigned level, uint64_t first,
+                    uint64_t last, uint64_t *maxima);
 void counters_read_settled(const struct qos_unit_map *u, const Parts *parts, uint64_t *cells,
                            uint64_t *sums);
 void bins_settle(uint64_t *bins, unsigned n);

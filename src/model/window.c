@@ -283,6 +283,18 @@ static int changes_read(const struct qos_unit_map *u, const Parts *parts, unsign
         return checkpoint_is_still(c, first, last) ? 0 : -ENOENT;
 }
 
+void max_rings_read(const struct qos_max_ring *rings, unsigned n, unsigned level, uint64_t first,
+                    uint64_t last, uint64_t *maxima) {
+        for (unsigned k = 0; k < n; k++)
+                for (uint64_t subwindow = first; subwindow <= last; subwindow++) {
+                        unsigned i = QOS_LEVEL_FIRST_MAXIMUM(level) + subwindow % QOS_LEVEL_MAXIMA(level);
+                        uint64_t word = map_load(&rings[k].ring[i]);
+
+                        if (word >> QOS_MAXIMUM_BITS == (subwindow & (UINT64_MAX >> QOS_MAXIMUM_BITS)))
+                                maxima[k] = MAX(maxima[k], word & QOS_MAXIMUM_MASK);
+                }
+}
+
 static void maxima_read(const struct qos_unit_map *u, unsigned level, uint64_t first, uint64_t last,
                         uint64_t *ret) {
         for (uint64_t subwindow = first; subwindow <= last; subwindow++) {
