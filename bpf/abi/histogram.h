@@ -166,6 +166,12 @@ BPF_SUBPROG __u32 histogram_fine_bin(__u64 nsec) {
         return (HISTOGRAM_OCTAVES - octaves) * 32 + n;
 }
 
+/* Converts a schema 5 bin to a lower schema, of which one bin is 2^steps of schema 5. The last bin remains
+ * the last one. */
+static inline __attribute__((always_inline)) __u32 histogram_merged_bin(__u32 fine_bin, __u32 steps) {
+        return (fine_bin + (1U << steps) - 1) >> steps;
+}
+
 /* Converts a schema 5 bin to schema 3. */
 static inline __attribute__((always_inline)) __u32 histogram_coarse_bin(__u32 fine_bin) {
         if (fine_bin >= HISTOGRAM_FINE_BINS - 1)

@@ -34,8 +34,8 @@ enum qos_flow_counter {
 
 /* Distributions, in nanoseconds. */
 enum qos_network_distribution {
-        QOS_NETWORK_DURATION,           /* from the end of the handshake to the end of the connection */
         QOS_NETWORK_RTT,                /* round-trip times as TCP measures them */
+        QOS_NETWORK_DURATION,           /* from the end of the handshake to the end of the connection */
         QOS_NETWORK_HANDSHAKE,          /* from connect(2) to the end of the handshake */
         QOS_NETWORK_DISTRIBUTIONS,
 };
@@ -51,7 +51,14 @@ enum qos_network_sum {
         QOS_NETWORK_SUMS,
 };
 
-#define QOS_NETWORK_BINS (QOS_NETWORK_DISTRIBUTIONS * HISTOGRAM_COARSE_BINS)
+/* Round-trip times have bins of schema 3. All others have two bins per power of two (schema 1): the map has
+ * place for two of the former only. */
+#define QOS_NETWORK_ROUGH_SCHEMA 1
+#define QOS_NETWORK_ROUGH_BINS (HISTOGRAM_OCTAVES * 2 + 2)
+#define QOS_NETWORK_SCHEMA(d) ((d) == QOS_NETWORK_RTT ? HISTOGRAM_COARSE_SCHEMA : QOS_NETWORK_ROUGH_SCHEMA)
+#define QOS_NETWORK_FIRST_BIN(d)                                                                     \
+        ((d) == QOS_NETWORK_RTT ? 0 : HISTOGRAM_COARSE_BINS + ((d) - 1) * QOS_NETWORK_ROUGH_BINS)
+#define QOS_NETWORK_BINS QOS_NETWORK_FIRST_BIN(QOS_NETWORK_DISTRIBUTIONS)
 
 struct qos_network_header {
         __u32 generation;       /* set once before the map is frozen; differs for each map created */

@@ -68,6 +68,8 @@ NETWORK_INLINE void network_add(struct qos_network_counts *live, __u64 sum, __u6
 /* A sample of a distribution; to be called after network_enter(). */
 NETWORK_INLINE void network_sample(void *map, struct qos_network_counts *live, __u64 now, __u32 distribution,
                                    __u64 nsec) {
+        __u32 first = QOS_NETWORK_FIRST_BIN(distribution),
+                merged = HISTOGRAM_FINE_SCHEMA - QOS_NETWORK_SCHEMA(distribution);
         struct qos_network_header *h = network_header_get(map);
         struct qos_network_counts *carry;
         __u64 bin;
@@ -77,7 +79,7 @@ NETWORK_INLINE void network_sample(void *map, struct qos_network_counts *live, _
         BPF_BOUND(distribution, QOS_NETWORK_DISTRIBUTIONS);
         max_ring_update(&h->peaks[distribution], now / QOS_EPOCH_NSEC, nsec);
         network_add(live, QOS_NETWORK_NSEC + distribution, nsec);
-        bin = distribution * HISTOGRAM_COARSE_BINS + histogram_coarse_bin(histogram_fine_bin(nsec));
+        bin = first + histogram_merged_bin(histogram_fine_bin(nsec), merged);
         BPF_BOUND(bin, QOS_NETWORK_BINS);
         if (__sync_fetch_and_add(&live->bins[bin], 1) == ~0U) {
                 carry = network_counts_get(map, QOS_NETWORK_CARRY);

@@ -174,6 +174,10 @@ int window_bins_get_index(int schema, unsigned bin) {
         return (int) ceil(ldexp(HISTOGRAM_MIN_EXPONENT, schema)) + (int) bin;
 }
 
+void window_bins_get_bounds(int schema, unsigned bin, uint64_t *ret_lower, uint64_t *ret_upper) {
+        bin_get_bounds(schema, window_bins_number(schema), bin, ret_lower, ret_upper);
+}
+
 void window_get_bins(const WindowReading *reading, enum qos_distribution d, WindowBins *ret) {
         Bins b = reading_get_bins(reading, d);
 

@@ -147,14 +147,14 @@ int network_read(const NetworkSources *sources, uint64_t now, uint64_t window, N
 void network_get_distribution(const NetworkReading *reading, enum qos_network_distribution d,
                               unsigned minimum_samples, Distribution *ret) {
         WindowBins bins = {
-                .schema = HISTOGRAM_COARSE_SCHEMA,
+                .schema = QOS_NETWORK_SCHEMA(d),
                 .sum = reading->counts.sums[QOS_NETWORK_NSEC + d],
                 .max = reading->maxima[d],
         };
 
         assert(d < QOS_NETWORK_DISTRIBUTIONS);
 
-        memcpy(bins.count, reading->counts.bins + d * HISTOGRAM_COARSE_BINS,
-               HISTOGRAM_COARSE_BINS * sizeof(uint64_t));
+        memcpy(bins.count, reading->counts.bins + QOS_NETWORK_FIRST_BIN(d),
+               window_bins_number(bins.schema) * sizeof(uint64_t));
         window_bins_get_distribution(&bins, minimum_samples, ret);
 }

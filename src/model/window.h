@@ -211,6 +211,8 @@ void window_bins_add(WindowBins *b, const WindowBins *other);
 void window_bins_get_distribution(const WindowBins *b, unsigned minimum_samples, Distribution *ret);
 /* Index of a bin in native histograms: its upper bound is 2^(index / 2^schema) s. */
 int window_bins_get_index(int schema, unsigned bin);
+/* As window_get_bounds(). */
+void window_bins_get_bounds(int schema, unsigned bin, uint64_t *ret_lower, uint64_t *ret_upper);
 
 uint64_t window_get_count(const WindowReading *reading, enum qos_distribution d);
 

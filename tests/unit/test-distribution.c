@@ -86,6 +86,18 @@ static void test_grid(void) {
         check(window_bins_get_index(-1, 0) == -11 && window_bins_number(-1) == 16);
         check(window_bins_get_index(-2, 0) == -5 && window_bins_number(-2) == 8);
         check(histogram_coarse_bin(HISTOGRAM_FINE_BINS - 1) == HISTOGRAM_COARSE_BINS - 1);
+        for (unsigned i = 0, k = 0; i < HISTOGRAM_FINE_BINS; i++) {
+                /* Each is within the bounds of its coarser one */
+                unsigned n = histogram_merged_bin(i, 4);
+                uint64_t lower, upper, rough_lower, rough_upper;
+
+                window_get_bounds(QOS_LATENCY, i, &lower, &upper);
+                window_bins_get_bounds(1, n, &rough_lower, &rough_upper);
+                check(n == k || n == k + 1);
+                check(rough_lower <= lower && upper <= rough_upper);
+                k = n;
+        }
+        check(histogram_merged_bin(HISTOGRAM_FINE_BINS - 1, 4) == window_bins_number(1) - 1);
         check(histogram_coarse_bin(HISTOGRAM_FINE_BINS - 2) == HISTOGRAM_COARSE_BINS - 2);
 
         for (size_t i = 0; i < ELEMENTSOF(all_distributions); i++) {

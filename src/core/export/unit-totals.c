@@ -10,17 +10,17 @@
 #include "unit-histogram.h"
 #include "unit-totals.h"
 
-static void totals_add(UnitTotals *t, const char *metric, size_t offset, enum qos_distribution form,
-                       const uint64_t *bins, uint64_t sum) {
+static void totals_add(UnitTotals *t, const char *metric, size_t offset, int schema, const uint64_t *bins,
+                       uint64_t sum) {
         const Distribution *known = (const Distribution*) ((const char*) &t->snapshot.totals + offset);
 
         if (known->count == ABSENT)
                 return;
         t->distributions[t->n_distributions++] = (TotalDistribution) {
                 .metric = metric,
-                .schema = QOS_DISTRIBUTION_IS_FINE(form) ? HISTOGRAM_FINE_SCHEMA : HISTOGRAM_COARSE_SCHEMA,
+                .schema = schema,
                 .bins = bins,
-                .n_bins = QOS_DISTRIBUTION_BINS(form),
+                .n_bins = window_bins_number(schema),
                 .sum = sum,
         };
 }
@@ -80,23 +80,26 @@ int unit_get_totals(Unit *u, bool tables, UnitTotals **ret) {
 
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
                 totals_add(t, server_distributions[d].name,
-                           offsetof(Metrics, requests.server) + server_distributions[d].offset, d,
+                           offsetof(Metrics, requests.server) + server_distributions[d].offset,
+                           QOS_DISTRIBUTION_IS_FINE(d) ? HISTOGRAM_FINE_SCHEMA : HISTOGRAM_COARSE_SCHEMA,
                            total->requests.cells + QOS_DISTRIBUTION_FIRST_COUNTER(d),
                            total->requests.sums[d]);
-        /* All others have coarse bins */
-        totals_add(t, "requests.client.latency", offsetof(Metrics, requests.client.latency), QOS_QUEUE,
-                   total->client.cells, total->client.sums[QOS_ENTRY_SUM_LATENCY]);
+        totals_add(t, "requests.client.latency", offsetof(Metrics, requests.client.latency),
+                   HISTOGRAM_COARSE_SCHEMA, total->client.cells, total->client.sums[QOS_ENTRY_SUM_LATENCY]);
         for (unsigned d = 0; d < QOS_CONTENTION_DISTRIBUTIONS; d++)
                 totals_add(t, contention_distributions[d].name, contention_distributions[d].offset,
-                           QOS_QUEUE, total->contention.counts.cells + d * HISTOGRAM_COARSE_BINS,
+                           HISTOGRAM_COARSE_SCHEMA,
+                           total->contention.counts.cells + d * HISTOGRAM_COARSE_BINS,
                            total->contention.counts.sums[d]);
         for (unsigned call = 0; call < QOS_STORAGE_TIMED; call++)
                 totals_add(t, storage_distributions[call].name, storage_distributions[call].offset,
-                           QOS_QUEUE, total->storage.counts.bins + call * HISTOGRAM_COARSE_BINS,
+                           HISTOGRAM_COARSE_SCHEMA,
+                           total->storage.counts.bins + call * HISTOGRAM_COARSE_BINS,
                            total->storage.counts.sums[QOS_STORAGE_NSEC + call]);
         for (unsigned d = 0; d < QOS_NETWORK_DISTRIBUTIONS; d++)
-                totals_add(t, network_distributions[d].name, network_distributions[d].offset, QOS_QUEUE,
-                           total->network.counts.bins + d * HISTOGRAM_COARSE_BINS,
+                totals_add(t, network_distributions[d].name, network_distributions[d].offset,
+                           QOS_NETWORK_SCHEMA(d),
+                           total->network.counts.bins + QOS_NETWORK_FIRST_BIN(d),
                            total->network.counts.sums[QOS_NETWORK_NSEC + d]);
 
         /* The distributions that objectives use are measured together */

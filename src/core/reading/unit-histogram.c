@@ -14,27 +14,28 @@
 #include "unit-snapshot.h"
 #include "window.h"
 
-static int histogram_fill(const Snapshot *s, uint64_t covered, enum qos_distribution d, const uint64_t *bins,
+static int histogram_fill(const Snapshot *s, uint64_t covered, int schema, const uint64_t *bins,
                           uint64_t sum, Histogram *ret) {
+        unsigned n = window_bins_number(schema);
         Histogram h = {
                 .seq = s->seq,
                 .timestamp = s->timestamp,
                 .window = s->window,
                 .covered = covered,
-                .schema = QOS_DISTRIBUTION_IS_FINE(d) ? HISTOGRAM_FINE_SCHEMA : HISTOGRAM_COARSE_SCHEMA,
+                .schema = schema,
                 .sum = sum,
-                .buckets = new0(HistogramBucket, QOS_DISTRIBUTION_BINS(d)),
+                .buckets = new0(HistogramBucket, n),
         };
 
         if (!h.buckets)
                 return -ENOMEM;
 
-        for (unsigned i = 0; i < QOS_DISTRIBUTION_BINS(d); i++) {
+        for (unsigned i = 0; i < n; i++) {
                 HistogramBucket *b = h.buckets + h.n_buckets;
 
                 if (bins[i] == 0)
                         continue;
-                window_get_bounds(d, i, &b->lower, &b->upper);
+                window_bins_get_bounds(schema, i, &b->lower, &b->upper);
                 b->count = bins[i];
                 h.count += bins[i];
                 h.n_buckets++;
@@ -91,7 +92,7 @@ static int contention_fill_histogram(const Unit *u, unsigned d, uint64_t now, co
         if (!unit_get_contention_sources(u, buffer, &maps) ||
             contention_read_some(&maps, now, s->window, /* cells= */ true, &reading) < 0)
                 return -ENODATA;
-        return histogram_fill(s, reading.covered, QOS_QUEUE,
+        return histogram_fill(s, reading.covered, HISTOGRAM_COARSE_SCHEMA,
                               reading.counts.cells + d * HISTOGRAM_COARSE_BINS, reading.counts.sums[d], ret);
 }
 
@@ -104,7 +105,7 @@ static int storage_fill_histogram(const Unit *u, unsigned d, uint64_t now, const
         if (!unit_get_storage_sources(u, buffer, &maps) ||
             storage_read(&maps, now, s->window, &reading, NULL) < 0)
                 return -ENODATA;
-        return histogram_fill(s, reading.covered, QOS_QUEUE,
+        return histogram_fill(s, reading.covered, HISTOGRAM_COARSE_SCHEMA,
                               reading.counts.bins + d * HISTOGRAM_COARSE_BINS,
                               reading.counts.sums[QOS_STORAGE_NSEC + d], ret);
 }
@@ -118,8 +119,8 @@ static int network_fill_histogram(const Unit *u, unsigned d, uint64_t now, const
         if (!unit_get_network_sources(u, buffer, &maps) ||
             network_read(&maps, now, s->window, &reading, NULL) < 0)
                 return -ENODATA;
-        return histogram_fill(s, reading.covered, QOS_QUEUE,
-                              reading.counts.bins + d * HISTOGRAM_COARSE_BINS,
+        return histogram_fill(s, reading.covered, QOS_NETWORK_SCHEMA(d),
+                              reading.counts.bins + QOS_NETWORK_FIRST_BIN(d),
                               reading.counts.sums[QOS_NETWORK_NSEC + d], ret);
 }
 
@@ -201,8 +202,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                 rows_sum(u, &rows, &selector, &value, &row);
                 if (!row.measured || row.count == ABSENT)
                         return -ENODATA;
-                /* QOS_QUEUE stands for any distribution with coarse bins */
-                return histogram_fill(&snapshot, rows.covered, QOS_QUEUE, value.cells,
+                return histogram_fill(&snapshot, rows.covered, HISTOGRAM_COARSE_SCHEMA, value.cells,
                                       value.sums[QOS_ENTRY_SUM_LATENCY], ret);
         }
 
@@ -214,6 +214,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
         if (window_read(&sources, now, window, &reading) < 0)
                 return -ENODATA;
 
-        return histogram_fill(&snapshot, reading.covered, d,
+        return histogram_fill(&snapshot, reading.covered,
+                              QOS_DISTRIBUTION_IS_FINE(d) ? HISTOGRAM_FINE_SCHEMA : HISTOGRAM_COARSE_SCHEMA,
                               reading.cells + QOS_DISTRIBUTION_FIRST_COUNTER(d), reading.sums[d], ret);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Distributions in contention, storage and network maps, all of which have coarse bins. */
+/* Distributions in contention, storage and network maps. */
 
 #include "snapshot.h"
 
