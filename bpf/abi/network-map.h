@@ -6,12 +6,14 @@
  *
  * The map is an array whose elements have one size:
  *
- *   QOS_NETWORK_HEADER        generation, checkpoints written, largest samples
+ *   QOS_NETWORK_HEADER        generation, checkpoints written
  *   QOS_NETWORK_CHECKPOINT    counters at boundaries of sub-windows: QOS_CHECKPOINTS of them
  *   QOS_NETWORK_LIVE          counters now
  *   QOS_NETWORK_CARRY         number of wraparounds of each bin
+ *   QOS_NETWORK_PEAKS         largest samples
  *
- * All CPUs write to the same counters: a connection is recorded ten times a second at most. */
+ * All CPUs write to the same counters. What TCP counts is recorded ten times a second for a connection at
+ * most, samples for each segment. */
 
 #include "unit-map.h"
 
@@ -37,6 +39,11 @@ enum qos_network_distribution {
         QOS_NETWORK_RTT,                /* round-trip times as TCP measures them */
         QOS_NETWORK_DURATION,           /* from the end of the handshake to the end of the connection */
         QOS_NETWORK_HANDSHAKE,          /* from connect(2) to the end of the handshake */
+        QOS_NETWORK_RECEIVING_DRIVER,   /* of a segment with data: from its arrival stamp to the IP layer */
+        QOS_NETWORK_RECEIVING_IP,       /* from there to TCP */
+        QOS_NETWORK_RECEIVING_BACKLOG,  /* the same, if a process had locked the socket */
+        QOS_NETWORK_RECEIVING_SOCKET,   /* from TCP to the application */
+        QOS_NETWORK_RECEIVING_TOTAL,    /* from the arrival stamp to the application */
         QOS_NETWORK_DISTRIBUTIONS,
 };
 
@@ -45,6 +52,7 @@ enum qos_network_sum {
         QOS_NETWORK_RECOVERIES = QOS_NETWORK_FLOWS + QOS_FLOW_COUNTERS, /* fast retransmits begun */
         QOS_NETWORK_SYN_RETRANSMITS,    /* segments retransmitted while connecting */
         QOS_NETWORK_PORTS_EXHAUSTED,    /* connections without a local port */
+        QOS_NETWORK_UNSTAMPED,          /* segments whose arrival is not known */
         QOS_NETWORK_NSEC,               /* sums of samples, by enum qos_network_distribution */
         QOS_NETWORK_COST = QOS_NETWORK_NSEC + QOS_NETWORK_DISTRIBUTIONS, /* run time of the programs in ns,
                                          * extrapolated from samples */
@@ -67,7 +75,6 @@ struct qos_network_header {
         __u32 slot;             /* of the unit; set once */
         __u64 epoch;            /* of the newest event */
         __u32 written[QOS_LEVELS];
-        struct qos_max_ring peaks[QOS_NETWORK_DISTRIBUTIONS];
 };
 
 /* Counters now; or at the boundaries first … last, in sub-windows of the level. No event lies between first
@@ -79,10 +86,30 @@ struct qos_network_counts {
         __u32 bins[QOS_NETWORK_BINS]; /* modulo 2^32: coarse */
 };
 
+/* Distributions whose largest samples are in an element. */
+#define QOS_NETWORK_PEAKS_EACH 7U
+
 union qos_network_element {
         struct qos_network_header header;
         struct qos_network_counts counts;
+        struct qos_max_ring peaks[QOS_NETWORK_PEAKS_EACH];
 };
+
+/* ---- clock -------------------------------------------------------------------------------------------- */
+
+/* Differences of clocks, by which programs read the arrival stamps of packets, which are in CLOCK_REALTIME
+ * (array with a single element). */
+struct qos_network_clock {
+        __u64 realtime;         /* CLOCK_REALTIME - CLOCK_MONOTONIC, ns; 0: not known */
+        __u64 tai;              /* CLOCK_TAI - CLOCK_REALTIME, ns */
+        __u64 set_at;           /* CLOCK_MONOTONIC ns when the clock was set last; 0: not since the start */
+};
+
+/* A step that is larger is noticed by programs. More than a thread that reads two clocks is interrupted. */
+#define QOS_CLOCK_SLACK_NSEC 10000000ULL
+
+/* Time after a step for which no arrival stamp is used: packets may have waited since before. */
+#define QOS_CLOCK_SETTLE_NSEC 1000000000ULL
 
 /* ---- single connections ------------------------------------------------------------------------------- */
 
@@ -132,7 +159,9 @@ struct qos_connections_request {
 #define QOS_NETWORK_CHECKPOINT 1U
 #define QOS_NETWORK_LIVE (QOS_NETWORK_CHECKPOINT + QOS_CHECKPOINTS)
 #define QOS_NETWORK_CARRY (QOS_NETWORK_LIVE + 1U)
-#define QOS_NETWORK_ELEMENTS (QOS_NETWORK_CARRY + 1U)
+#define QOS_NETWORK_PEAKS (QOS_NETWORK_CARRY + 1U)
+#define QOS_NETWORK_ELEMENTS                                                                         \
+        (QOS_NETWORK_PEAKS + (QOS_NETWORK_DISTRIBUTIONS - 1U) / QOS_NETWORK_PEAKS_EACH + 1U)
 
 /* Array elements begin at multiples of 8 bytes. */
 _Static_assert(sizeof(union qos_network_element) % 8 == 0, "elements of an array follow each other");

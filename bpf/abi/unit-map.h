@@ -589,6 +589,7 @@ enum qos_statistic {
         QOS_STATISTIC_LOST_LOCK_PLACES, /* kernel locks, looked up at each wait */
         QOS_STATISTIC_LOST_STORAGE_THREADS, /* threads whose calls on files are not counted */
         QOS_STATISTIC_LOST_FLOWS,       /* TCP connections that are not in the figures of "network" */
+        QOS_STATISTIC_LOST_FLOW_PATHS,  /* segments whose way is not in the figures of "network" */
         QOS_STATISTICS,
 };
 

@@ -477,6 +477,13 @@ struct sock {
         struct bpf_local_storage *sk_bpf_storage; /* as bpf_storage of a task */
 };
 
+/* In the field cb of a segment that TCP has. */
+struct tcp_skb_cb {
+        __u32 seq;
+        __u32 end_seq;
+        __u8 tcp_flags;
+};
+
 struct sk_buff {
         struct sock *sk;
         unsigned int len;

@@ -65,25 +65,33 @@ NETWORK_INLINE void network_add(struct qos_network_counts *live, __u64 sum, __u6
         __sync_fetch_and_add(&live->sums[sum], n);
 }
 
-/* A sample of a distribution; to be called after network_enter(). */
-NETWORK_INLINE void network_sample(void *map, struct qos_network_counts *live, __u64 now, __u32 distribution,
-                                   __u64 nsec) {
-        __u32 first = QOS_NETWORK_FIRST_BIN(distribution),
+/* Samples of a distribution with a sum, in ns; to be called after network_enter(). */
+NETWORK_INLINE void network_samples(void *map, struct qos_network_counts *live, __u64 now,
+                                    __u32 distribution, __u32 n, __u64 nsec) {
+        __u32 first = QOS_NETWORK_FIRST_BIN(distribution), before,
                 merged = HISTOGRAM_FINE_SCHEMA - QOS_NETWORK_SCHEMA(distribution);
-        struct qos_network_header *h = network_header_get(map);
+        union qos_network_element *peaks;
         struct qos_network_counts *carry;
-        __u64 bin;
+        __u64 bin, ring = distribution % QOS_NETWORK_PEAKS_EACH, mean = n == 1 ? nsec : nsec / n;
 
-        if (!h)
-                return;
         BPF_BOUND(distribution, QOS_NETWORK_DISTRIBUTIONS);
-        max_ring_update(&h->peaks[distribution], now / QOS_EPOCH_NSEC, nsec);
+        peaks = network_element(map, QOS_NETWORK_PEAKS + distribution / QOS_NETWORK_PEAKS_EACH);
+        if (!peaks)
+                return;
+        BPF_BOUND(ring, QOS_NETWORK_PEAKS_EACH);
+        max_ring_update(peaks->peaks + ring, now / QOS_EPOCH_NSEC, mean);
         network_add(live, QOS_NETWORK_NSEC + distribution, nsec);
-        bin = first + histogram_merged_bin(histogram_fine_bin(nsec), merged);
+        bin = first + histogram_merged_bin(histogram_fine_bin(mean), merged);
         BPF_BOUND(bin, QOS_NETWORK_BINS);
-        if (__sync_fetch_and_add(&live->bins[bin], 1) == ~0U) {
+        before = __sync_fetch_and_add(&live->bins[bin], n);
+        if ((__u32) (before + n) < before) {
                 carry = network_counts_get(map, QOS_NETWORK_CARRY);
                 if (carry)
                         __sync_fetch_and_add(&carry->bins[bin], 1);
         }
+}
+
+NETWORK_INLINE void network_sample(void *map, struct qos_network_counts *live, __u64 now, __u32 distribution,
+                                   __u64 nsec) {
+        network_samples(map, live, now, distribution, 1, nsec);
 }

@@ -4,7 +4,8 @@
  *
  *   network_state, network_state_nested    a connection begins, is established, or ends
  *   network_destroy                        its socket is released: what was read since the end
- *   network_move                           a segment has arrived, and 100 ms have passed
+ *   network_move                           a segment has arrived: its way until there, and what TCP
+ *                                          counts if 100 ms have passed
  *   network_recovery                       TCP begins to recover from a loss
  *   network_rtt                            TCP has measured a round-trip time
  *   network_flows                          iterator: records all connections
@@ -13,7 +14,7 @@
  *
  * Which unit a connection belongs to is known by the programs of the probe "requests" (struct conn). */
 
-#include "flow-map.bpf.h"
+#include "receive.bpf.h"
 
 #define PREEMPTION_OBJECT network
 #include "preemption.h"
@@ -276,7 +277,7 @@ int BPF_PROG(network_destroy, struct sock *sk) {
 #define FLOW_INTERVAL_NSEC 100000000ULL
 
 SEC("tp_btf/tcp_probe")
-int BPF_PROG(network_move, struct sock *sk) {
+int BPF_PROG(network_move, struct sock *sk, struct sk_buff *skb) {
         struct flow *f;
         __u64 begin;
 
@@ -288,6 +289,7 @@ int BPF_PROG(network_move, struct sock *sk) {
                 begin = overhead_begin_sample(f);
                 if ((__u32) (bpf_jiffies64() - f->recorded_at) * tick_nsec >= FLOW_INTERVAL_NSEC)
                         flow_update(sk, 0, FLOW_MOVES);
+                path_receive(sk, skb, f);
                 if (begin != 0)
                         flow_record_overhead(sk, begin);
         }

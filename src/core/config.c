@@ -14,6 +14,7 @@ void config_set_defaults(Config *c) {
                 .interval_min_usec = 100 * USEC_PER_MSEC,
                 .minimum_samples = 5,
                 .slow_operation_nsec = 10 * NSEC_PER_MSEC,
+                .receive_timestamps = true,
         };
 }
 
@@ -124,6 +125,15 @@ static const char* set_slow_operation(void *data, const char *value) {
         return NULL;
 }
 
+static const char* set_receive_timestamps(void *data, const char *value) {
+        Config *c = data;
+
+        if (!streq(value, "yes") && !streq(value, "no"))
+                return "'yes' or 'no'";
+        c->receive_timestamps = streq(value, "yes");
+        return NULL;
+}
+
 #define SETTING(name, set, field) CONF_SETTING(name, set, Config, field)
 
 static const ConfSetting settings[] = {
@@ -138,6 +148,7 @@ static const ConfSetting settings[] = {
         SETTING("IntervalMinSec",        set_interval_min,    interval_min_usec),
         SETTING("MinimumSamples",        set_minimum_samples, minimum_samples),
         SETTING("SlowOperation",         set_slow_operation,  slow_operation_nsec),
+        SETTING("ReceiveTimestamps",     set_receive_timestamps, receive_timestamps),
 };
 
 int config_load(const char *root, Config *ret) {

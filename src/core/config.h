@@ -23,6 +23,9 @@ typedef struct Config {
                                                  * to be shown, default 5, at least 5 */
         uint64_t slow_operation_nsec;           /* SlowOperation=: duration from which on a call on a file is
                                                  * recorded as slow, default 10ms; 0: none */
+        bool receive_timestamps;                /* ReceiveTimestamps=: have the kernel stamp packets when
+                                                 * they arrive while a unit has the probe "network", default
+                                                 * yes */
 } Config;
 
 void config_set_defaults(Config *c);

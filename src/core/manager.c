@@ -148,6 +148,7 @@ int manager_new(sd_event *event, Manager **ret) {
                 return -ENOMEM;
         m->event = sd_event_ref(event);
         m->fds = (PassedFds) PASSED_FDS_INIT;
+        m->receive_stamps = (ReceiveStamps) RECEIVE_STAMPS_INIT;
 
         r = config_load("", &m->config);
         if (r >= 0)
@@ -207,6 +208,7 @@ Manager* manager_free(Manager *m) {
         read_check_stop(m);
         openssl_stop(m);
         contention_stop(m);
+        receive_stamps_update(m, false);
 
         /* The state file remains for the next run. Maps and programs are freed with their descriptors,
          * unless these are in the descriptor store */
@@ -236,6 +238,7 @@ int manager_reload(Manager *m) {
         FOREACH_UNIT(u, m)
                 if (u->storage.map)
                         unit_update_probe_config(u);
+        receive_stamps_update(m, m->receive_stamps.wanted);
         log_info("Configuration reloaded.");
         auto_attach_update(m->auto_attach);
         return 0;

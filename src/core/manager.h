@@ -21,6 +21,7 @@
 #include "openssl.h"
 #include "passed-fds.h"
 #include "read-check.h"
+#include "receive-stamps.h"
 #include "readings.h"
 #include "service-notify.h"
 #include "state-file.h"
@@ -66,6 +67,7 @@ struct Manager {
         ContentionProbe contention;
         OpenSSLWatch openssl;           /* while a unit is observed with "tls" */
         ReadWatch reads;
+        ReceiveStamps receive_stamps;
 };
 
 static inline Unit* units_next(Unit *const *end, Unit *const **slot) {

@@ -63,6 +63,15 @@ static int checkpoint_subtract(const NetworkSource *s, unsigned level, uint64_t 
         return -ENOENT;
 }
 
+/* The largest samples in the sub-windows first to last of the level. */
+static void source_read_maxima(const NetworkSource *s, unsigned level, uint64_t first, uint64_t last,
+                               uint64_t *maxima) {
+        for (unsigned d = 0; d < QOS_NETWORK_DISTRIBUTIONS; d += QOS_NETWORK_PEAKS_EACH)
+                max_rings_read(s->map[QOS_NETWORK_PEAKS + d / QOS_NETWORK_PEAKS_EACH].peaks,
+                               MIN(QOS_NETWORK_DISTRIBUTIONS - d, QOS_NETWORK_PEAKS_EACH), level, first,
+                               last, maxima + d);
+}
+
 /* Adds a window of one map. live: its current counters, also returned. */
 static int source_read(const NetworkSource *s, unsigned level, uint64_t boundary, uint64_t now,
                        NetworkReading *ret, NetworkCounts *live) {
@@ -78,8 +87,8 @@ static int source_read(const NetworkSource *s, unsigned level, uint64_t boundary
                 counts = *live;
                 if (boundary * step <= s->since || checkpoint_subtract(s, level, boundary, &counts) >= 0) {
                         counts_add(&ret->counts, &counts, 1);
-                        max_rings_read(s->map->header.peaks, QOS_NETWORK_DISTRIBUTIONS, level,
-                                       MAX(boundary, s->since / step), now / step, ret->maxima);
+                        source_read_maxima(s, level, MAX(boundary, s->since / step), now / step,
+                                           ret->maxima);
                         return 0;
                 }
                 /* The newest event precedes the window */
@@ -118,9 +127,8 @@ int network_read(const NetworkSources *sources, uint64_t now, uint64_t window, N
                         source_read_live(s, &live);
                         counts_add(&ret->counts, &live, 1);
                         if (window != WINDOW_TOTAL)
-                                max_rings_read(s->map->header.peaks, QOS_NETWORK_DISTRIBUTIONS, level,
-                                               MAX(sources->since, s->since) / step,
-                                               now / step, ret->maxima);
+                                source_read_maxima(s, level, MAX(sources->since, s->since) / step,
+                                                   now / step, ret->maxima);
                 } else {
                         r = source_read(s, level, boundary, now, ret, &live);
                         if (r < 0)
@@ -129,9 +137,13 @@ int network_read(const NetworkSources *sources, uint64_t now, uint64_t window, N
                 if (ret_total)
                         counts_add(&ret_total->counts, &live, 1);
                 if (all)
-                        for (unsigned d = 0; d < QOS_NETWORK_DISTRIBUTIONS; d++)
+                        for (unsigned d = 0; d < QOS_NETWORK_DISTRIBUTIONS; d++) {
+                                const struct qos_max_ring *peaks =
+                                        s->map[QOS_NETWORK_PEAKS + d / QOS_NETWORK_PEAKS_EACH].peaks;
+
                                 all->maxima[d] = MAX(all->maxima[d],
-                                                     map_load(&s->map->header.peaks[d].total));
+                                                     map_load(&peaks[d % QOS_NETWORK_PEAKS_EACH].total));
+                        }
                 signature = hash_words(signature, (const uint64_t*) &live, NETWORK_WORDS);
         }
         if (total && sources->before)

@@ -421,6 +421,21 @@ void network_set_absent(Metrics *ret) {
         metrics_set_part_absent(ret, offsetof(Metrics, network), sizeof(Network));
 }
 
+static void receiving_fill(const ReadingContext *c, const NetworkReading *reading, Network *ret) {
+        unsigned n = c->minimum_samples;
+
+        if (is_measured(c->measured, MEASURED_RECEIVING_TCP)) {
+                network_get_distribution(reading, QOS_NETWORK_RECEIVING_DRIVER, n, &ret->receiving.driver);
+                network_get_distribution(reading, QOS_NETWORK_RECEIVING_IP, n, &ret->receiving.ip);
+                network_get_distribution(reading, QOS_NETWORK_RECEIVING_BACKLOG, n, &ret->receiving.backlog);
+                ret->receiving.unstamped = reading->counts.sums[QOS_NETWORK_UNSTAMPED];
+        }
+        if (is_measured(c->measured, MEASURED_RECEIVING_SOCKET))
+                network_get_distribution(reading, QOS_NETWORK_RECEIVING_SOCKET, n, &ret->receiving.socket);
+        if (is_measured(c->measured, MEASURED_RECEIVING_TOTAL))
+                network_get_distribution(reading, QOS_NETWORK_RECEIVING_TOTAL, n, &ret->receiving.total);
+}
+
 void network_metrics_fill(const ReadingContext *c, const NetworkReading *reading, Network *ret) {
         const uint64_t *sums = reading->counts.sums, *flows = sums + QOS_NETWORK_FLOWS;
         double alive, limited;
@@ -430,6 +445,7 @@ void network_metrics_fill(const ReadingContext *c, const NetworkReading *reading
                 ret->recoveries = sums[QOS_NETWORK_RECOVERIES];
         if (is_measured(c->measured, MEASURED_RTT))
                 network_get_distribution(reading, QOS_NETWORK_RTT, c->minimum_samples, &ret->rtt);
+        receiving_fill(c, reading, ret);
         if (!is_measured(c->measured, MEASURED_FLOWS))
                 return;
         for (unsigned i = 0; i < QOS_FLOW_TICKS; i++)

@@ -48,6 +48,9 @@ typedef enum Measured {
         MEASURED_FLOWS,                 /* what TCP counts of connections */
         MEASURED_RECOVERIES,
         MEASURED_RTT,
+        MEASURED_RECEIVING_TCP,         /* the way of segments to TCP */
+        MEASURED_RECEIVING_SOCKET,      /* from there to the application */
+        MEASURED_RECEIVING_TOTAL,
         _MEASURED_MAX,
 } Measured;
 

@@ -284,6 +284,11 @@ typedef struct Network {
                 uint64_t ports_exhausted; /* that failed for want of a local port */
         } connecting;
         struct {
+                Distribution driver, ip, backlog, socket, total; /* of segments with data, see
+                                         * network-map.h */
+                uint64_t unstamped;     /* segments whose arrival is not known */
+        } receiving;
+        struct {
                 double application, peer_window, send_buffer, network; /* shares of the time that connections
                                          * existed, together 1; NaN if there were none */
         } limited_by;

@@ -56,6 +56,7 @@ static const Map lost_maps[QOS_STATISTICS] = {
         [QOS_STATISTIC_LOST_LOCK_PLACES]     = MAP_LOCK_PLACES,
         [QOS_STATISTIC_LOST_STORAGE_THREADS] = MAP_STORAGE_THREADS,
         [QOS_STATISTIC_LOST_FLOWS]           = MAP_FLOWS,
+        [QOS_STATISTIC_LOST_FLOW_PATHS]      = MAP_FLOW_PATHS,
 };
 
 static bool statistics_are_enabled(void) {

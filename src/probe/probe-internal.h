@@ -77,6 +77,9 @@ typedef enum Map {
         MAP_NETWORK_MAPS,
         MAP_FLOWS,
         MAP_CONNECTIONS_REQUEST,
+        MAP_FLOW_PATHS,
+        MAP_ARRIVALS,
+        MAP_NETWORK_CLOCK,
         _MAP_MAX,
 } Map;
 

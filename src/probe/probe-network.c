@@ -112,6 +112,14 @@ int probe_adopt_network(Probe *p, unsigned slot, uint32_t generation,
         return 0;
 }
 
+int probe_set_network_clock(Probe *p, const struct qos_network_clock *clock) {
+        uint32_t zero = 0;
+
+        assert(p->started);
+
+        return bpf_map_update_elem(p->map_fds[MAP_NETWORK_CLOCK], &zero, clock, BPF_ANY);
+}
+
 /* Connections read at a time, a microsecond each. */
 #define CONNECTIONS_AT_A_TIME 64U
 

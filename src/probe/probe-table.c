@@ -69,6 +69,9 @@ const char *const map_table[_MAP_MAX] = {
         [MAP_NETWORK_MAPS]       = "network_maps",
         [MAP_FLOWS]              = "flows",
         [MAP_CONNECTIONS_REQUEST] = "connections_request",
+        [MAP_FLOW_PATHS]         = "flow_paths",
+        [MAP_ARRIVALS]           = "arrivals",
+        [MAP_NETWORK_CLOCK]      = "network_clock",
 };
 
 /* The two programs of a function of the virtual file system. */
@@ -395,8 +398,14 @@ const ProgramDescription program_table[_PROGRAM_MAX] = {
                                            "network.bytesRead after the end of a connection" },
         [PROGRAM_NETWORK_MOVE]         = { "network_move", "network", "tp_btf/tcp_probe",
                                            HOOK_TRACEPOINT, 0,
-                                           "windows of network: without it, what is counted is of the time "
-                                           "of the next reading" },
+                                           "network.receiving, and windows of network: without it, what is "
+                                           "counted is of the time of the next reading" },
+        [PROGRAM_NETWORK_INGRESS]      = { "network_ingress", "network", "cgroup_skb/ingress",
+                                           HOOK_CGROUP_INGRESS, 0,
+                                           "network.receiving.driver, ip, backlog and total" },
+        [PROGRAM_NETWORK_READ]         = { "network_read", "network", "tp_btf/tcp_rcv_space_adjust",
+                                           HOOK_TRACEPOINT, 0,
+                                           "network.receiving.socket and total" },
         [PROGRAM_NETWORK_RECOVERY]     = { "network_recovery", "network", "tp_btf/tcp_cong_state_set",
                                            HOOK_TRACEPOINT, 0,
                                            "network.recoveries" },

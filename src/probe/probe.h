@@ -14,6 +14,7 @@
 #include "unit-map.h"
 
 struct qos_connection;
+struct qos_network_clock;
 union qos_network_element;
 union qos_storage_element;
 
@@ -166,6 +167,8 @@ typedef enum Program {
         PROGRAM_NETWORK_STATE_NESTED,
         PROGRAM_NETWORK_DESTROY,
         PROGRAM_NETWORK_MOVE,
+        PROGRAM_NETWORK_INGRESS,
+        PROGRAM_NETWORK_READ,
         PROGRAM_NETWORK_RECOVERY,
         PROGRAM_NETWORK_RTT,
         PROGRAM_NETWORK_FLOWS,
@@ -357,6 +360,8 @@ void probe_remove_network(Probe *p, unsigned slot);
 /* To be called after probe_adopt(). -ENOENT: none was stored. */
 int probe_adopt_network(Probe *p, unsigned slot, uint32_t generation,
                         const union qos_network_element **ret);
+/* Differences of clocks, by which programs read the arrival stamps of packets. */
+int probe_set_network_clock(Probe *p, const struct qos_network_clock *clock);
 /* Records what TCP has counted of all connections. */
 int probe_find_flows(Probe *p);
 /* Opens an iterator over the connections of the machine, which keeps its place between two reads. */

@@ -97,6 +97,35 @@ static void print_connecting(const Reading *r) {
         line_end();
 }
 
+/* Mean of each layer; total with its quantiles. */
+static void print_receiving(const Reading *r) {
+        static const struct {
+                const char *name, *label;
+        } layers[] = {
+                { "driver", "driver" }, { "ip", "IP" }, { "backlog", "backlog" }, { "socket", "socket" },
+        };
+        char metric[64], buf[FORMAT_MAX];
+        uint64_t n, nsec;
+        bool any = false;
+
+        for (size_t i = 0; i < ELEMENTSOF(layers); i++) {
+                (void) snprintf(metric, sizeof(metric), NETWORK "receiving.%s.count", layers[i].name);
+                if (!reading_unsigned(r, metric, &n) || n == 0)
+                        continue;
+                (void) snprintf(metric, sizeof(metric), NETWORK "receiving.%s.mean", layers[i].name);
+                if (!reading_unsigned(r, metric, &nsec))
+                        continue;
+                if (!any)
+                        print_key("Receiving");
+                line_add(any ? ", %s mean %s" : "%s mean %s", layers[i].label, format_duration(buf, nsec));
+                any = true;
+        }
+        if (any)
+                line_end();
+        if (reading_unsigned(r, NETWORK "receiving.total.count", &n) && n > 0)
+                print_distribution(r, "receiving.total", "", "segments");
+}
+
 bool network_print(const Reading *r, bool all) {
         char sent[FORMAT_MAX], received[FORMAT_MAX], read[FORMAT_MAX], written[FORMAT_MAX];
         uint64_t covered;
@@ -126,6 +155,7 @@ bool network_print(const Reading *r, bool all) {
                 return true;
         print_distribution(r, "rtt", "Round trips", "samples");
         print_connecting(r);
+        print_receiving(r);
         print_distribution(r, "duration", "Ended", "connections");
         return true;
 }

@@ -66,6 +66,7 @@ extern const sd_varlink_symbol
         vl_type_Mount,
         vl_type_Storage,
         vl_type_NetworkConnecting,
+        vl_type_NetworkReceiving,
         vl_type_NetworkLimits,
         vl_type_Network,
         vl_type_ThreadState;

@@ -582,6 +582,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_Storage,
                 SYMBOL_COMMENT("Connections that a unit opens, in the window"),
                 &vl_type_NetworkConnecting,
+                SYMBOL_COMMENT("The way of arriving segments, with data and in sequence, in the window"),
+                &vl_type_NetworkReceiving,
                 SYMBOL_COMMENT("What limits sending on TCP connections"),
                 &vl_type_NetworkLimits,
                 SYMBOL_COMMENT("What TCP counts on the connections of a unit, as a server and as a client"),

@@ -342,7 +342,12 @@ class Figures(Test):
                    "duration": {"count": 7, "mean": 1500000, "max": 9000000},
                    "rtt": {"count": 300, "mean": 52000, "p50": 51000, "max": 1000000},
                    "connecting": {"handshake": {"count": 5, "mean": 60000, "max": 70000}, "synRetransmits": 2,
-                                  "portsExhausted": 1}}
+                                  "portsExhausted": 1},
+                   "receiving": {"driver": {"count": 90, "mean": 1000, "max": 2000},
+                                 "ip": {"count": 89, "mean": 2000, "max": 2500},
+                                 "backlog": {"count": 0},
+                                 "socket": {"count": 90, "mean": 30000, "max": 100000},
+                                 "total": {"count": 90, "mean": 33000, "p50": 32000, "max": 110000}, "unstamped": 0}}
         self.qosd.add("sender.service", network=network)
         for columns in (40, 80, 200):
             text = " ".join(" ".join(self.screen("status", "sender", columns=columns)).split())
@@ -356,6 +361,8 @@ class Figures(Test):
                              "Round trips: 300 samples, mean 52.0us, P50 51.0us, max 1.00ms "
                              "Connecting: 5 handshakes, mean 60.0us, max 70.0us "
                              "SYN retransmitted 2, without local port 1 "
+                             "Receiving: driver mean 1.00us, IP mean 2.00us, socket mean 30.0us "
+                             "90 segments, mean 33.0us, P50 32.0us, max 110us "
                              "Ended: 7 connections, mean 1.50ms, max 9.00ms")
         self.assertEqual(json.loads(self.out_of("network", "sender", "--json=short")),
                          {"unit": "sender.service", "network": network})

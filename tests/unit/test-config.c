@@ -153,6 +153,8 @@ static void test_settings(void) {
         check(load_line("MinimumSamples=5", NULL).minimum_samples == 5);
         check(load_line("SlowOperation=250ms", NULL).slow_operation_nsec == 250 * NSEC_PER_MSEC);
         check(load_line("SlowOperation=0", NULL).slow_operation_nsec == 0);
+        check(load_line("", NULL).receive_timestamps);
+        check(!load_line("ReceiveTimestamps=no", NULL).receive_timestamps);
 
         /* The last one counts, an empty one restores the default */
         check(load_line("UnitsMax=7\nUnitsMax=8", NULL).units_max == 8);
@@ -221,6 +223,7 @@ static void test_bad_lines(void) {
                 { "MinimumSamples=4",              "got '4'" },
                 { "SlowOperation=99us",            "must be a time from 100us to 1h, or 0, got '99us'" },
                 { "SlowOperation=2h",              "got '2h'" },
+                { "ReceiveTimestamps=1",           "must be 'yes' or 'no', got '1'" },
                 { "SlowOperation=slow",            "got 'slow'" },
                 { "unitsmax=5",                    "unknown setting 'unitsmax'" },
                 { "Nonsense=5",                    "unknown setting 'Nonsense'" },

@@ -22,6 +22,7 @@ static union qos_network_element* network_element(void *map, __u32 i) {
 
 #include "network-record.h"
 #include "flow.h"
+#include "receive-queue.h"
 
 #define START (1000 * NSEC_PER_SEC)
 
@@ -281,8 +282,47 @@ static void test_handshake(void) {
         check(c.sums[QOS_FLOW_BYTES_WRITTEN] == 0 && c.sums[QOS_FLOW_TICKS] == 0);
 }
 
+/* What has been read in parts, more segments than there are elements, and segments that TCP has dropped; the
+ * positions begin close to their wraparound. */
+static void test_receive_queue(void) {
+        struct receive_queue q = {};
+        struct unread u;
+        uint32_t seq = IRS;
+
+        check(!receive_queue_take(&q, seq, &u));
+        for (unsigned round = 0; round < 5; round++) {
+                uint32_t begin = seq;
+
+                for (unsigned i = 0; i < 12; i++, seq += 1000)
+                        receive_queue_add(&q, seq, seq + 1000, 100 * (i + 1), i % 2 ? 10 * (i + 1) : 0);
+                check(!receive_queue_take(&q, begin + 999, &u));
+                for (unsigned i = 0; i < 7; i++) {
+                        check(receive_queue_take(&q, begin + 7500, &u));
+                        check(u.n == 1 && u.tcp_at == 100 * (i + 1) && u.dated == i % 2);
+                        check(u.came_at == (i % 2 ? 10 * (i + 1) : 0));
+                }
+                /* The last element has the rest */
+                check(!receive_queue_take(&q, seq - 1, &u));
+                check(receive_queue_take(&q, seq, &u));
+                check(u.n == 5 && u.tcp_at == 100 * (8 + 9 + 10 + 11 + 12));
+                check(u.dated == 3 && u.came_at == 10 * (8 + 10 + 12));
+                check(!receive_queue_take(&q, seq, &u));
+        }
+
+        /* Dropped, and retransmitted with more; and another connection of the same socket */
+        receive_queue_add(&q, seq, seq + 1000, 1, 0);
+        receive_queue_add(&q, seq, seq + 2000, 7, 0);
+        check(receive_queue_take(&q, seq + 2000, &u) && u.n == 1 && u.tcp_at == 7);
+        check(!receive_queue_take(&q, seq + 2000, &u));
+        receive_queue_add(&q, seq, seq + 2000, 7, 0);
+        receive_queue_add(&q, seq - 100000, seq - 99000, 8, 0);
+        check(receive_queue_take(&q, seq - 99000, &u) && u.tcp_at == 8);
+        check(!receive_queue_take(&q, seq - 99000, &u));
+}
+
 int main(void) {
         test_windows();
+        test_receive_queue();
         test_bytes();
         test_torn();
         test_join();

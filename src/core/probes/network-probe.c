@@ -92,8 +92,10 @@ void unit_adopt_network(Unit *u, Unit *retained) {
 void network_update(Manager *m) {
         bool any = false, created = false;
 
-        if (!probe_is_started(m->probe))
+        if (!probe_is_started(m->probe)) {
+                receive_stamps_update(m, false);
                 return;
+        }
 
         FOREACH_UNIT(u, m)
                 any = any || (u->view && unit_wants_network(u));
@@ -102,6 +104,7 @@ void network_update(Manager *m) {
                 /* What connections have counted so far is of the units that they were of */
                 (void) probe_find_flows(m->probe);
         }
+        receive_stamps_update(m, any);
 
         FOREACH_UNIT(u, m) {
                 bool wanted;

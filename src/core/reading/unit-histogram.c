@@ -74,6 +74,16 @@ const OtherDistribution network_distributions[QOS_NETWORK_DISTRIBUTIONS] = {
         [QOS_NETWORK_RTT]       = { "network.rtt", offsetof(Metrics, network.rtt) },
         [QOS_NETWORK_HANDSHAKE] = { "network.connecting.handshake",
                                     offsetof(Metrics, network.connecting.handshake) },
+        [QOS_NETWORK_RECEIVING_DRIVER]  = { "network.receiving.driver",
+                                            offsetof(Metrics, network.receiving.driver) },
+        [QOS_NETWORK_RECEIVING_IP]      = { "network.receiving.ip",
+                                            offsetof(Metrics, network.receiving.ip) },
+        [QOS_NETWORK_RECEIVING_BACKLOG] = { "network.receiving.backlog",
+                                            offsetof(Metrics, network.receiving.backlog) },
+        [QOS_NETWORK_RECEIVING_SOCKET]  = { "network.receiving.socket",
+                                            offsetof(Metrics, network.receiving.socket) },
+        [QOS_NETWORK_RECEIVING_TOTAL]   = { "network.receiving.total",
+                                            offsetof(Metrics, network.receiving.total) },
 };
 
 /* A distribution that other maps than that of requests have. */

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#pragma once
+
+/* The way of segments from the driver to the application. A segment is recorded when TCP gets it, with its
+ * times before, and again when it is read: only data of established connections, in sequence. */
+
+#include "flow-map.bpf.h"
+#include "tcp-segment.bpf.h"
+#include "receive-queue.h"
+
+/* The last segment of a unit at the IP layer of this CPU: without a backlog TCP gets it next. */
+struct arrival {
+        __u64 skb;              /* its address; 0: TCP has got it */
+        __u64 ip_at;            /* CLOCK_MONOTONIC ns */
+        __u64 came_at;          /* the same of its arrival stamp; 0: not known */
+};
+
+BPF_ARRAY_MAP(arrivals, PERCPU_ARRAY, 1, struct arrival) __weak;
+
+/* A segment that arrived while a process had locked the socket. */
+struct delayed {
+        __u32 seq;
+        __u32 _padding;
+        __u64 ip_at;
+        __u64 came_at;
+};
+
+/* A power of two. */
+#define DELAYED_SEGMENTS 8U
+
+/* A connection of a unit with the probe (SK_STORAGE). */
+struct flow_path {
+        struct receive_queue unread;    /* under the lock of the socket */
+        __u64 next;                     /* index of the next delayed segment */
+        struct delayed delayed[DELAYED_SEGMENTS];
+};
+
+BPF_STORAGE_MAP(flow_paths, SK, struct flow_path) __weak;
+
+/* A name of its own, as in preemption.h. */
+void* bpf_rdonly_cast___path(const void *object, __u32 type_id) __ksym;
+
+/* When a segment that TCP gets from the backlog has passed the IP layer. */
+static __always_inline void path_find_delayed(struct flow_path *p, __u32 seq, __u64 now,
+                                              struct arrival *ret) {
+        for (__u32 i = 0; i < DELAYED_SEGMENTS; i++) {
+                struct delayed *d = p->delayed + i;
+
+                if (d->seq != seq || d->ip_at == 0 || d->ip_at > now)
+                        continue;
+                ret->ip_at = d->ip_at;
+                ret->came_at = d->came_at;
+                d->ip_at = 0;
+                return;
+        }
+}
+
+/* TCP gets a segment of an established connection, under the lock of the socket. */
+static __attribute__((noinline)) int path_receive(struct sock *sk, struct sk_buff *skb, struct flow *f) {
+        struct arrival arrived = {}, *a;
+        const struct tcp_skb_cb *cb;
+        struct qos_network_counts *live;
+        struct unread unread;
+        struct tcp_sock *tp;
+        __u32 zero = 0, generation, rcv_nxt, end;
+        struct flow_path *p;
+        bool delayed;
+        __u64 now;
+        void *map;
+
+        if (!sk || !skb || !f)
+                return 0;
+        cb = bpf_rdonly_cast___path(&skb->cb, bpf_core_type_id_kernel(struct tcp_skb_cb));
+        tp = bpf_skc_to_tcp_sock(sk);
+        if (!tp)
+                return 0;
+        rcv_nxt = tp->rcv_nxt;
+        end = cb->end_seq - (cb->tcp_flags & TCP_FLAG_FIN);
+        if (cb->seq == end || (__s32) (cb->seq - rcv_nxt) > 0 || (__s32) (end - rcv_nxt) <= 0)
+                return 0;
+        p = bpf_sk_storage_get(&flow_paths, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!p) {
+                element_lost(QOS_STATISTIC_LOST_FLOW_PATHS, &f->owner);
+                return 0;
+        }
+
+        now = bpf_ktime_get_ns();
+        delayed = sk->sk_lock.owned;
+        a = bpf_map_lookup_elem(&arrivals, &zero);
+        if (a && a->skb == (__u64) skb) {
+                arrived.ip_at = a->ip_at;
+                arrived.came_at = a->came_at;
+                a->skb = 0;
+        } else if (delayed)
+                path_find_delayed(p, cb->seq, now, &arrived);
+
+        /* What network_read has not seen being read has no time */
+        for (__u32 i = 0; i < UNREAD_ELEMENTS; i++)
+                if (!receive_queue_take(&p->unread, tp->copied_seq, &unread))
+                        break;
+        /* The application reads from the MPTCP connection, not from this one */
+        if (!(bpf_core_field_exists(tp->is_mptcp) && tp->is_mptcp))
+                receive_queue_add(&p->unread, rcv_nxt, end, now, arrived.came_at);
+
+        map = network_map_get(&f->owner, &generation);
+        live = map ? network_enter(map, now) : NULL;
+        if (!live)
+                return 0;
+        if (arrived.came_at == 0)
+                network_add(live, QOS_NETWORK_UNSTAMPED, 1);
+        else
+                network_sample(map, live, now, QOS_NETWORK_RECEIVING_DRIVER,
+                               arrived.ip_at - arrived.came_at);
+        if (arrived.ip_at != 0)
+                network_sample(map, live, now, delayed ? QOS_NETWORK_RECEIVING_BACKLOG :
+                               QOS_NETWORK_RECEIVING_IP, now - arrived.ip_at);
+        return 0;
+}
