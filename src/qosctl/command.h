@@ -18,6 +18,7 @@ typedef enum Candidates {
         CANDIDATES_ATTACHED,            /* attached units */
         CANDIDATES_UNITS,               /* units of this host that may serve requests */
         CANDIDATES_UNITS_FILES,         /* units of this host, or files */
+        CANDIDATES_FILES,
         CANDIDATES_METRICS,
         CANDIDATES_DISTRIBUTIONS,       /* metrics that are distributions */
         CANDIDATES_RECORDED,            /* distributions with buckets in the history */

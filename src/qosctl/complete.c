@@ -227,6 +227,9 @@ int complete(const Verb *verbs, size_t n, int argc, char **argv) {
         case CANDIDATES_UNITS_FILES:
                 (void) puts(":units\n:files");
                 break;
+        case CANDIDATES_FILES:
+                (void) puts(":files");
+                break;
         case CANDIDATES_METRICS:
                 print_metrics("", "");
                 break;

@@ -66,6 +66,7 @@ int verb_detach(int argc, char **argv);
 int verb_enable(int argc, char **argv);
 int verb_disable(int argc, char **argv);
 int verb_verify(int argc, char **argv);
+int verb_check_probe(int argc, char **argv);
 int verb_status(int argc, char **argv);
 int verb_status_hosts(int argc, char **argv);
 int verb_show(int argc, char **argv);

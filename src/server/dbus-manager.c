@@ -195,27 +195,56 @@ static void dbus_server_arm_timer(BusServer *b) {
         (void) sd_event_source_set_enabled(b->tick, SD_EVENT_ONESHOT);
 }
 
-/* Sends metrics of some units per turn. A unit takes up to some hundred us. */
+static int overview_new(BusServer *b, sd_bus_message **ret) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        int r;
+
+        r = sd_bus_message_new_signal(b->bus, &m, BUS_PATH, Manager_INTERFACE, "Overview");
+        if (r >= 0)
+                r = sd_bus_message_open_container(m, 'a', "a{sv}");
+        if (r < 0)
+                return r;
+
+        *ret = TAKE_PTR(m);
+        return 0;
+}
+
+static int overview_send(BusServer *b, sd_bus_message *m) {
+        int r;
+
+        r = sd_bus_message_close_container(m);
+        return r < 0 ? r : sd_bus_send(b->bus, m, NULL);
+}
+
+/* Sends metrics of some units per turn, and one overview of these. A unit takes up to some hundred us. */
 static void on_tick_turn(void *userdata) {
         uint64_t end = now_nsec(CLOCK_MONOTONIC) + TURN_NSEC;
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *overview = NULL;
         BusServer *b = ASSERT_PTR(userdata);
+        bool more = false;
+        int r;
 
-        while (b->n_subscribed > 0 && b->tick_next < UNITS_MAX_LIMIT) {
+        while (b->n_subscribed > 0 && b->tick_next < UNITS_MAX_LIMIT && !more) {
                 Unit *u = b->manager->units.slots[b->tick_next++];
-                int r;
 
                 if (!u)
                         continue;
                 r = unit_objects_emit_reading(b->objects, u);
+                if (r >= 0 && !overview)
+                        r = overview_new(b, &overview);
+                if (r >= 0)
+                        r = unit_objects_append_overview(b->objects, u, overview);
                 if (r < 0)
                         log_debug_errno(r, "Failed to emit metrics of '%s', ignoring: %m", u->name);
-                if (now_nsec(CLOCK_MONOTONIC) < end)
-                        continue;
-                r = turn_request(&b->tick_turn);
-                if (r >= 0)
-                        return;
+                if (now_nsec(CLOCK_MONOTONIC) >= end)
+                        more = turn_request(&b->tick_turn) >= 0;
         }
-        if (b->n_subscribed > 0)
+        if (overview) {
+                r = overview_send(b, overview);
+                if (r < 0)
+                        log_debug_errno(r, "Failed to emit an overview, ignoring: %m");
+        }
+        if (b->n_subscribed > 0 && !more)
                 dbus_server_arm_timer(b);
 }
 

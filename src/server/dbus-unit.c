@@ -556,6 +556,47 @@ int unit_append_thresholds(const Unit *u, sd_bus_message *m) {
         return r;
 }
 
+static int append_real(sd_bus_message *m, const char *key, double value) {
+        return isnan(value) ? 0 : sd_bus_message_append(m, "{sv}", key, "d", value);
+}
+
+static int append_integer(sd_bus_message *m, const char *key, uint64_t value) {
+        return value == ABSENT ? 0 : sd_bus_message_append(m, "{sv}", key, "t", value);
+}
+
+int unit_objects_append_overview(DBusUnits *o, Unit *u, sd_bus_message *m) {
+        const Overview *overview = &o->reading.overview;
+        const Snapshot *s = &o->reading.snapshot;
+        _cleanup_free_ char *path = NULL, *degraded = NULL;
+        int r;
+
+        r = unit_get_bus_path(u, &path);
+        if (r >= 0)
+                r = unit_get_degraded_reason(u, &degraded);
+        if (r >= 0)
+                r = sd_bus_message_open_container(m, 'a', "{sv}");
+        if (r >= 0)
+                r = sd_bus_message_append(m, "{sv}{sv}{sv}{sv}{sv}{sv}{sv}{sv}{sv}", "unit", "s", u->name,
+                                          "path", "o", path, "seq", "t", s->seq,
+                                          "timestamp", "t", s->timestamp / NSEC_PER_USEC,
+                                          "activeState", "s", u->active_state,
+                                          "degraded", "s", strempty(degraded),
+                                          "state", "s", overview->state,
+                                          "worstWait", "s", overview->worst_wait,
+                                          "verdict", "s", overview->verdict);
+        if (r >= 0)
+                r = append_real(m, "rate", overview->rate);
+        if (r >= 0)
+                r = append_real(m, "errorRate", overview->error_rate);
+        if (r >= 0)
+                r = append_integer(m, "latencyP50", overview->latency_p50);
+        if (r >= 0)
+                r = append_integer(m, "latencyP99", overview->latency_p99);
+        if (r >= 0)
+                r = append_integer(m, "inFlight", overview->in_flight);
+        return r < 0 ? r : sd_bus_message_close_container(m);
+}
+
 int unit_objects_append(DBusUnits *o, Unit *u, sd_bus_message *m) {
         _cleanup_free_ char *path = NULL;
         int r;

@@ -32,6 +32,9 @@ int unit_objects_emit_crossed(DBusUnits *o, Unit *u, const ThresholdEvent *e);
 /* Adds a unit's object, with all interfaces and properties, to the reply of GetManagedObjects(). */
 int unit_objects_append(DBusUnits *o, Unit *u, sd_bus_message *m);
 
+/* Adds the overview of the last reading, which is of this unit, to the signal Overview. */
+int unit_objects_append_overview(DBusUnits *o, Unit *u, sd_bus_message *m);
+
 /* Adds a unit's thresholds to the reply of ListThresholds(). */
 int unit_append_thresholds(const Unit *u, sd_bus_message *m);
 

@@ -46,6 +46,7 @@ typedef struct Signal {
 static Signal signals[SIGNALS_MAX];
 static uint64_t signalled_window;       /* of the last signal that has it */
 static unsigned n_signals;
+static unsigned n_overviews;    /* units in signals Overview, which come every second */
 
 static void signals_forget(void) {
         for (; n_signals > 0; n_signals--) {
@@ -58,6 +59,37 @@ static void signals_forget(void) {
         }
 }
 
+/* Each unit has its name, its object and the number of its reading, and nothing is NaN. */
+static void read_overview(sd_bus_message *m) {
+        const char *key, *type, *unit = NULL, *path = NULL;
+        uint64_t seq = 0;
+        double d;
+
+        check(sd_bus_message_enter_container(m, 'a', "a{sv}") > 0);
+        while (sd_bus_message_enter_container(m, 'a', "{sv}") > 0) {
+                while (sd_bus_message_enter_container(m, 'e', "sv") > 0) {
+                        check(sd_bus_message_read(m, "s", &key) > 0);
+                        check(sd_bus_message_peek_type(m, NULL, &type) > 0);
+                        if (streq(key, "unit"))
+                                check(sd_bus_message_read(m, "v", "s", &unit) > 0);
+                        else if (streq(key, "path"))
+                                check(sd_bus_message_read(m, "v", "o", &path) > 0);
+                        else if (streq(key, "seq"))
+                                check(sd_bus_message_read(m, "v", "t", &seq) > 0);
+                        else if (streq(type, "d")) {
+                                check(sd_bus_message_read(m, "v", "d", &d) > 0);
+                                check(!isnan(d));
+                        } else
+                                check(sd_bus_message_skip(m, "v") > 0);
+                        check(sd_bus_message_exit_container(m) >= 0);
+                }
+                check(unit && path && startswith(path, "/org/qosd1/unit/") && seq > 0);
+                check(sd_bus_message_exit_container(m) >= 0);
+                n_overviews++;
+        }
+        check(sd_bus_message_exit_container(m) >= 0);
+}
+
 static int on_signal(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         Signal *s = signals + n_signals;
         const char *first, *name;
@@ -66,6 +98,10 @@ static int on_signal(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         if (sd_bus_message_get_type(m, &type) < 0 || type != SD_BUS_MESSAGE_SIGNAL ||
             !startswith(sd_bus_message_get_path(m), "/org/qosd1"))
                 return 0;
+        if (streq(sd_bus_message_get_member(m), "Overview")) {
+                read_overview(m);
+                return 0;
+        }
 
         check(n_signals < SIGNALS_MAX);
         n_signals++;
@@ -578,6 +614,7 @@ static void test_subscribe(void) {
         settle();
         check(count_signals("PropertiesChanged", NULL) == 0);
 
+        check(n_overviews == 0);
         call_void("Subscribe", NULL);
         expect_error("org.qosd1.Error.AlreadySubscribed", "Subscribe", NULL);
 
@@ -616,6 +653,10 @@ static void test_subscribe(void) {
         settle();
         expect_signal("PropertiesChanged", "org.qosd1.Unit DescendantUnits");
         signals_forget();
+
+        /* All units, also without a change */
+        n_overviews = 0;
+        test_wait(event, n_overviews == manager->units.n);
 
         /* With constant metrics only the covered time changes: the other interfaces emit no signal */
         check(clock_gettime(CLOCK_MONOTONIC, &now) >= 0);

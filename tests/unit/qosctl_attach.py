@@ -47,6 +47,37 @@ class Verify(Test):
         self.assertIn("--host= is not supported", self.error_of("-H", "web1", "verify", "nginx", status=2))
 
 
+class CheckProbe(Test):
+    def setUp(self):
+        super().setUp()
+        self.env["QOSD_PROBE_CHECK"] = os.path.join(os.path.dirname(util_qosctl.QOSCTL), "../custom/qosd-probe-check")
+
+    def write(self, text, name="drops.xml"):
+        with open(f"{self.directory}/{name}", "w") as f:
+            f.write(text)
+        return f.name
+
+    def test_valid(self):
+        path = self.write('<probe description="x"><metric name="packets" type="counter" description="packets dropped">'
+                          '<label name="reason" decoder="uint"/></metric></probe>')
+        out = self.run_qosctl("check-probe", path)[0].splitlines()
+        self.assertEqual([line.split() for line in out],
+                         [["METRIC", "TYPE", "UNIT", "LABELS", "DESCRIPTION"],
+                          ["custom.drops.packets", "counter", "1", "reason", "packets", "dropped"]])
+        manifest = json.loads(self.run_qosctl("check-probe", "--json=short", path)[0])
+        self.assertEqual(manifest["name"], "drops")
+        self.assertEqual([m["name"] for m in manifest["metrics"]], ["packets"])
+
+    def test_invalid(self):
+        path = self.write("<probe description='x'>\n<metric name='a' type='rate' description='x'/></probe>")
+        self.assertTrue(self.error_of("check-probe", path).startswith(f"{path}:2: Attribute 'type' of <metric> is "))
+        self.assertIn("The name of the file is invalid", self.error_of("check-probe", self.write("", "a-b.xml")))
+        self.assertIn("No such file", self.error_of("check-probe", f"{self.directory}/none.xml"))
+        os.mkdir(f"{self.directory}/dir.xml")
+        self.assertIn("Is a directory", self.error_of("check-probe", f"{self.directory}/dir.xml"))
+        self.assertIn("--host= is not supported", self.error_of("-H", "web1", "check-probe", path, status=2))
+
+
 class Attach(Test):
     def test_attach(self):
         self.qosd.known = {"nginx.service", "redis.service"}

@@ -161,7 +161,7 @@ class List(Test):
                    "save": ["diagnose"], "format": ["metrics"], "verbose": ["metrics"], "timeout": ["wait"],
                    "exec": ["monitor"], "value": ["show"], "delay": ["top"]}
         verbs = re.findall(r"^  ([a-z-]+)(?: .*)?$", out.split("Options:")[0], re.M)
-        self.assertEqual(len(verbs), 31)
+        self.assertEqual(len(verbs), 32)
         for verb in verbs:
             text = self.out_of("help", verb)
             self.assertRegex(text, rf"^qosctl \[OPTIONS\.\.\.\] {verb}[ \n]")

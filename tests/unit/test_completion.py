@@ -156,6 +156,7 @@ class Test(unittest.TestCase):
                          ["--probes=tls," + p for p in ("requests", "tls", "cpu", "block", "memory", "storage",
                                                         "network")])
         self.assertEqual(self.run_program("qosctl", "--complete", "verify", ""), ":units\n:files\n")
+        self.assertEqual(self.run_program("qosctl", "--complete", "check-probe", ""), ":files\n")
         self.assertEqual(self.run_program("qosctl", "--complete", "-H", ""), ":hosts\n")
         self.assertEqual(self.run_program("qosctl", "--complete", "measure", "nginx", "--", ""), ":command\n")
         self.assertEqual(self.run_program("qosctl", "--complete", "diagnose", "nginx", ""), "")

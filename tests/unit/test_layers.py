@@ -29,6 +29,7 @@ BELOW = {
     "src": ["src/shared", "src/probe", *CORE, "src/core", "src/server"],
     "src/generator": ["src/shared"],
     "src/qosctl": ["bpf/abi", "src/shared", "src/model"],
+    "src/custom": ["src/shared"],
     "src/exporter": ["src/shared", "src/qosctl"],
     "src/report": ["src/shared", "src/qosctl"],
     "src/actions": ["bpf/abi", "src/shared", "src/model"],

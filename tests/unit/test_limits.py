@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 # Each #define of a maximum in these folders has to be in a table, if it is not in NO_LIMITS
-FOLDERS = "src/core/", "src/server/", "src/probe/", "src/generator/", "src/exporter/"
+FOLDERS = "src/core/", "src/server/", "src/probe/", "src/generator/", "src/exporter/", "src/custom/"
 # Maxima that do not limit what a user can make grow: sizes of buffers, numbers of attempts, times
 NO_LIMITS = {
     "LINE_LENGTH_MAX", "LOAD_USEC_MAX", "RESCAN_MAX_NSEC", "READY_MAX_USEC", "ROWS_NSEC_MAX",
