@@ -138,7 +138,7 @@ static const Verb verbs[] = {
                 GROUP_SERVICE, 0, 0, CANDIDATES_NONE, CANDIDATES_NONE,
                 0,
                 verb_probes },
-        { "check-probe", "FILE...", "Check manifests of custom probes",
+        { "check-probe", "FILE...", "Check custom probes",
                 GROUP_SERVICE, 1, -1, CANDIDATES_FILES, CANDIDATES_FILES,
                 0,
                 verb_check_probe },

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """verify, attach and detach"""
 
+import hashlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 
@@ -52,14 +54,17 @@ class CheckProbe(Test):
         super().setUp()
         self.env["QOSD_PROBE_CHECK"] = os.path.join(os.path.dirname(util_qosctl.QOSCTL), "../custom/qosd-probe-check")
 
-    def write(self, text, name="drops.xml"):
+        self.build = os.path.join(os.path.dirname(util_qosctl.QOSCTL), "../../tests/unit")
+
+    def write(self, text, name="drops.xml", probe="GOOD"):
+        shutil.copy(f"{self.build}/probe{probe}.bpf.o", f"{self.directory}/{name.removesuffix('.xml')}.bpf.o")
         with open(f"{self.directory}/{name}", "w") as f:
             f.write(text)
         return f.name
 
     def test_valid(self):
         path = self.write('<probe description="x"><metric name="packets" type="counter" description="packets dropped">'
-                          '<label name="reason" decoder="uint"/></metric></probe>')
+                          '<label name="reason" decoder="uint"/></metric>' + self.CLOCK + '</probe>')
         out = self.run_qosctl("check-probe", path)[0].splitlines()
         self.assertEqual([line.split() for line in out],
                          [["METRIC", "TYPE", "UNIT", "LABELS", "DESCRIPTION"],
@@ -67,6 +72,37 @@ class CheckProbe(Test):
         manifest = json.loads(self.run_qosctl("check-probe", "--json=short", path)[0])
         self.assertEqual(manifest["name"], "drops")
         self.assertEqual([m["name"] for m in manifest["metrics"]], ["packets"])
+
+    CLOCK = '<perf-event program="on_clock" type="software" config="cpu-clock" frequency="9"/>'
+    METRIC = '<metric name="a" type="counter" description="x"/>'
+
+    def test_object(self):
+        def fail(manifest, **more):
+            path = self.write(manifest, **more)
+            return self.error_of("check-probe", path).replace(self.directory + "/", "")
+
+        def probe(content, attributes=""):
+            return f'<probe description="x"{attributes}>{self.METRIC}{content}</probe>'
+
+        self.assertEqual(fail(probe("")), "drops.xml: There is no element for the program 'on_clock', which is in "
+                         "section 'perf_event' of the object file.\n")
+        self.assertIn("names the program 'on_clocks', which does not exist",
+                      fail(probe(self.CLOCK.replace("on_clock", "on_clocks"))))
+        self.assertIn("names the program 'on_exec', which is not in section 'perf_event'",
+                      fail(probe(self.CLOCK + self.CLOCK.replace("on_clock", "on_exec"))))
+        self.assertIn("calls the helper 109 (send_signal)", fail(probe(self.CLOCK), probe="SIGNAL"))
+        with open(f"{self.build}/probeGOOD.bpf.o", "rb") as f:
+            sha256 = hashlib.sha256(f.read()).hexdigest()
+        self.assertIn(f"'X-SHA256' does not match 'drops.bpf.o', whose hash is {sha256}.",
+                      fail(probe(self.CLOCK, f' X-SHA256="{"0" * 64}"')))
+        path = self.write(probe(self.CLOCK, f' X-SHA256="{sha256}"'))
+        manifest = json.loads(self.run_qosctl("check-probe", "--json=short", path)[0])
+        self.assertEqual(manifest["object"], {"sha256": sha256, "programs": [
+            {"name": "on_exec", "section": "raw_tp/sched_process_exec"},
+            {"name": "on_clock", "section": "perf_event"}]})
+        os.unlink(f"{self.directory}/drops.bpf.o")
+        self.assertIn(f"Failed to read '{self.directory}/drops.bpf.o': No such file",
+                      self.error_of("check-probe", path))
 
     def test_invalid(self):
         path = self.write("<probe description='x'>\n<metric name='a' type='rate' description='x'/></probe>")
