@@ -47,13 +47,19 @@ enum qos_network_distribution {
         QOS_NETWORK_DISTRIBUTIONS,
 };
 
+/* Discarded packets are counted by the first reasons that occur on the machine, the rest together in the
+ * last row. The kernel has 130 reasons, of which a machine meets a handful. */
+#define QOS_DROP_ROWS 16U
+
 enum qos_network_sum {
         QOS_NETWORK_FLOWS,              /* index is this plus enum qos_flow_counter */
         QOS_NETWORK_RECOVERIES = QOS_NETWORK_FLOWS + QOS_FLOW_COUNTERS, /* fast retransmits begun */
         QOS_NETWORK_SYN_RETRANSMITS,    /* segments retransmitted while connecting */
         QOS_NETWORK_PORTS_EXHAUSTED,    /* connections without a local port */
         QOS_NETWORK_UNSTAMPED,          /* segments whose arrival is not known */
-        QOS_NETWORK_NSEC,               /* sums of samples, by enum qos_network_distribution */
+        QOS_NETWORK_DROPS,              /* discarded packets: index is this plus the row of the reason */
+        QOS_NETWORK_NSEC = QOS_NETWORK_DROPS + QOS_DROP_ROWS, /* sums of samples, by enum
+                                         * qos_network_distribution */
         QOS_NETWORK_COST = QOS_NETWORK_NSEC + QOS_NETWORK_DISTRIBUTIONS, /* run time of the programs in ns,
                                          * extrapolated from samples */
         QOS_NETWORK_SUMS,
@@ -110,6 +116,16 @@ struct qos_network_clock {
 
 /* Time after a step for which no arrival stamp is used: packets may have waited since before. */
 #define QOS_CLOCK_SETTLE_NSEC 1000000000ULL
+
+/* ---- drops -------------------------------------------------------------------------------------------- */
+
+/* The reason of each row but the last, the same in all maps (array with a single element). */
+struct qos_drop_reasons {
+        __u32 reasons[QOS_DROP_ROWS - 1]; /* enum skb_drop_reason; 0: free, as are all after it */
+};
+
+/* Reasons of the core of the kernel; those of its subsystems are beyond. */
+#define QOS_DROP_REASONS 256U
 
 /* ---- single connections ------------------------------------------------------------------------------- */
 

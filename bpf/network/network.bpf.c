@@ -8,6 +8,7 @@
  *                                          counts if 100 ms have passed
  *   network_recovery                       TCP begins to recover from a loss
  *   network_rtt                            TCP has measured a round-trip time
+ *   network_drop                           a packet is discarded (drops.bpf.h)
  *   network_flows                          iterator: records all connections
  *   network_walk                           the same, by the files of all tasks
  *   network_list, network_walk_list        iterators: list the connections of some units
@@ -354,6 +355,8 @@ int network_rtt(struct bpf_sock_ops *ctx) {
         }
         return 1;
 }
+
+#include "drops.bpf.h"
 
 /* ---- readings ----------------------------------------------------------------------------------------- */
 

@@ -46,5 +46,14 @@ int network_read(const NetworkSources *sources, uint64_t now, uint64_t window, N
 /* Adds the current counters of a map, times 1 or -1. */
 void network_counts_add(NetworkCounts *counts, const NetworkSource *source, int times);
 
+/* Sum of some words. */
+static inline uint64_t sums_add(const uint64_t *sums, size_t n) {
+        uint64_t sum = 0;
+
+        for (size_t i = 0; i < n; i++)
+                sum += sums[i];
+        return sum;
+}
+
 void network_get_distribution(const NetworkReading *reading, enum qos_network_distribution d,
                               unsigned minimum_samples, Distribution *ret);

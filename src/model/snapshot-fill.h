@@ -51,6 +51,7 @@ typedef enum Measured {
         MEASURED_RECEIVING_TCP,         /* the way of segments to TCP */
         MEASURED_RECEIVING_SOCKET,      /* from there to the application */
         MEASURED_RECEIVING_TOTAL,
+        MEASURED_DROPS,
         _MEASURED_MAX,
 } Measured;
 

@@ -179,6 +179,20 @@ static void add_mounts(JsonWriter *w, const Snapshot *s) {
         json_writer_close_some(w);
 }
 
+static void add_drop_reasons(JsonWriter *w, const Snapshot *s) {
+        json_writer_open_array(w, "dropReasons");
+        for (const DropReason *d = s->drop_reasons; d < s->drop_reasons + s->n_drop_reasons; d++) {
+                json_writer_open_object(w, NULL, 0);
+                if (isempty(d->name))
+                        json_writer_add_boolean(w, "rest", true);
+                else
+                        json_writer_add_string(w, "reason", d->name);
+                json_writer_add_unsigned(w, "count", d->count);
+                json_writer_close(w);
+        }
+        json_writer_close_some(w);
+}
+
 /* Adds the array of records in an object, if it has one. */
 static void add_records(JsonWriter *w, const MetricTree *t, const char *object, size_t length) {
 #define IS(path) (length == strlen(path) && strncmp(object, path, length) == 0)
@@ -190,6 +204,8 @@ static void add_records(JsonWriter *w, const MetricTree *t, const char *object, 
                 add_devices(w, t->snapshot);
         else if (IS("storage") && t->peers)
                 add_mounts(w, t->snapshot);
+        else if (IS("network"))
+                add_drop_reasons(w, t->snapshot);
 #undef IS
 }
 
@@ -333,6 +349,7 @@ static void add_tables(JsonWriter *w, const Snapshot *s) {
         json_writer_close_some(w);
         add_devices(w, s);
         add_mounts(w, s);
+        add_drop_reasons(w, s);
 }
 
 int totals_to_text(const UnitIdentity *u, const UnitTotals *t, char **ret) {

@@ -276,6 +276,7 @@ typedef struct Network {
         uint64_t covered;               /* ns of the window in which the unit had a network map */
         uint64_t flows[QOS_FLOW_TICKS]; /* by enum qos_flow_counter */
         uint64_t recoveries;            /* fast retransmits begun */
+        uint64_t drops;                 /* packets that this machine has discarded */
         Distribution duration;          /* of connections that ended */
         Distribution rtt;               /* samples of connections younger than the attach */
         struct {
@@ -354,6 +355,17 @@ typedef struct Mount {
         uint64_t round_trips, round_trip_nsec; /* to the server, of the whole machine, since the mount */
 } Mount;
 
+/* The kernel's names have less than 30 characters. */
+#define DROP_REASON_MAX 40
+
+#define DROP_REASONS_MAX QOS_DROP_ROWS
+
+/* Packets of a unit that the kernel has discarded for one reason. */
+typedef struct DropReason {
+        char name[DROP_REASON_MAX]; /* "SOCKET_FILTER"; empty: all others */
+        uint64_t count;
+} DropReason;
+
 /* All entries of a unit's map, and the first endpoint. */
 #define SNAPSHOT_ROWS_MAX 13
 
@@ -372,6 +384,9 @@ typedef struct Snapshot {
         size_t n_devices;
         Mount mounts[QOS_STORAGE_ROWS]; /* over the window: by time in descending order, then all others */
         size_t n_mounts;
+        DropReason drop_reasons[DROP_REASONS_MAX]; /* over the window: by number in descending order,
+                                      * then all others */
+        size_t n_drop_reasons;
         double cost_share;      /* run time of qosd's programs for this unit as a share of one CPU; NaN: not
                                  * measured */
         uint64_t drops;         /* since attach: events of this unit that could not be recorded */

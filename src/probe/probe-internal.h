@@ -80,6 +80,7 @@ typedef enum Map {
         MAP_FLOW_PATHS,
         MAP_ARRIVALS,
         MAP_NETWORK_CLOCK,
+        MAP_DROP_REASONS,
         _MAP_MAX,
 } Map;
 
@@ -122,6 +123,9 @@ typedef struct ProgramGroup {
 } ProgramGroup;
 
 #define PROGRAM_GROUPS 7U
+
+/* The kernel's names have less than 30 characters. */
+#define DROP_NAME_SIZE 40U
 
 typedef struct Library {
         uint64_t inode;
@@ -182,6 +186,8 @@ struct Probe {
         /* Network maps */
         int network_fds[UNITS_MAX_LIMIT];
         union qos_network_element *networks[UNITS_MAX_LIMIT];
+        struct qos_drop_reasons drop_rows;          /* those that drop_names are of */
+        char drop_names[QOS_DROP_ROWS - 1][DROP_NAME_SIZE];
 };
 
 extern const char *const map_table[_MAP_MAX];
@@ -233,6 +239,9 @@ int shards_make_map(uint32_t contention, uint64_t epoch_end);
 /* probe-storage.c */
 void storage_close(Probe *p, unsigned slot);
 int storage_make_map(const struct qos_storage_header *header);
+
+/* probe-drops.c: for the programs, what the kernel's types say. */
+int drops_set_up(__u64 ret_not_lost[static QOS_DROP_REASONS / 64], bool *ret_have_receiver);
 
 /* probe-network.c */
 void network_close(Probe *p, unsigned slot);

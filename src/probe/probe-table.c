@@ -72,6 +72,7 @@ const char *const map_table[_MAP_MAX] = {
         [MAP_FLOW_PATHS]         = "flow_paths",
         [MAP_ARRIVALS]           = "arrivals",
         [MAP_NETWORK_CLOCK]      = "network_clock",
+        [MAP_DROP_REASONS]       = "drop_reasons",
 };
 
 /* The two programs of a function of the virtual file system. */
@@ -412,6 +413,9 @@ const ProgramDescription program_table[_PROGRAM_MAX] = {
         [PROGRAM_NETWORK_RTT]          = { "network_rtt", "network", "sockops",
                                            HOOK_CGROUP_SOCKOPS, 0,
                                            "network.rtt" },
+        [PROGRAM_NETWORK_DROP]         = { "network_drop", "network", "tp_btf/kfree_skb",
+                                           HOOK_TRACEPOINT, 0,
+                                           "network.drops" },
         [PROGRAM_NETWORK_FLOWS]        = { "network_flows", "network", "iter/bpf_sk_storage_map",
                                            HOOK_ITERATOR_MAP, MAP_CONNS,
                                            "all of network: connections that are open",

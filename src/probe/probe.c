@@ -256,6 +256,11 @@ static int object_load(Probe *p, const Bitmap *programs) {
         skeleton->rodata->page_size = (uint32_t) sysconf(_SC_PAGESIZE);
         skeleton->rodata->tick_nsec = tick_nsec();
         skeleton->rodata->loaded_at = p->loaded_at;
+        if (bitmap_contains(programs, PROGRAM_NETWORK_DROP)) {
+                r = drops_set_up(skeleton->rodata->drops_not_lost, &skeleton->rodata->drops_have_receiver);
+                if (r < 0)
+                        goto finish;
+        }
         if (p->map_fds[MAP_CONTENTION_CPUS] < 0) {
                 contention_cpus = shards_make_map(0, 0);
                 r = object_set_inner_map(skeleton->obj, MAP_CONTENTION_CPUS, contention_cpus);

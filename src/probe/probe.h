@@ -10,12 +10,12 @@
 #include "bitmap.h"
 #include "contention-map.h"
 #include "exclude.h"
+#include "network-map.h"
 #include "probe-name.h"
 #include "unit-map.h"
 
 struct qos_connection;
 struct qos_network_clock;
-union qos_network_element;
 union qos_storage_element;
 
 typedef struct Probe Probe;
@@ -171,6 +171,7 @@ typedef enum Program {
         PROGRAM_NETWORK_READ,
         PROGRAM_NETWORK_RECOVERY,
         PROGRAM_NETWORK_RTT,
+        PROGRAM_NETWORK_DROP,
         PROGRAM_NETWORK_FLOWS,
         PROGRAM_NETWORK_WALK,
         PROGRAM_NETWORK_LIST,
@@ -362,6 +363,8 @@ int probe_adopt_network(Probe *p, unsigned slot, uint32_t generation,
                         const union qos_network_element **ret);
 /* Differences of clocks, by which programs read the arrival stamps of packets. */
 int probe_set_network_clock(Probe *p, const struct qos_network_clock *clock);
+/* Names of the reasons for which packets are discarded, by row; valid until the next call. */
+int probe_get_drop_names(Probe *p, const char *ret[static QOS_DROP_ROWS - 1]);
 /* Records what TCP has counted of all connections. */
 int probe_find_flows(Probe *p);
 /* Opens an iterator over the connections of the machine, which keeps its place between two reads. */

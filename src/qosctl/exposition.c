@@ -519,6 +519,9 @@ typedef struct TableFigure {
 #define MOUNT(path, metric, unit, help) \
         { "mounts", "mount", "mount", path, "storage.mount." metric, unit, true, help }
 
+#define DROP_REASON(path, metric, help) \
+        { "dropReasons", "reason", "reason", path, "network.dropReason." metric, NULL, true, help }
+
 static const TableFigure table_figures[] = {
         ENDPOINT("count", "count", NULL, true, "Requests to the endpoint with a first response byte"),
         ENDPOINT("errors.reset", "errors.reset", NULL, true,
@@ -550,6 +553,7 @@ static const TableFigure table_figures[] = {
         MOUNT("opens.count", "opens.count", NULL, "Calls that open files of the file system"),
         MOUNT("changes.count", "changes.count", NULL,
               "Calls that truncate or allocate files, or change attributes"),
+        DROP_REASON("count", "count", "Packets that the kernel has discarded, by reason"),
 };
 
 /* Writes a metric of endpoints, devices or file systems, the rest of them as "others". */
@@ -633,7 +637,8 @@ static uint64_t bound_series(const ExportedUnits *units) {
                 if (i < units->n_tables)
                         n += ELEMENTSOF(table_figures) * (elements(value_find(u->unit, "endpoints")) +
                                                           elements(value_find(u->unit, "devices")) +
-                                                          elements(value_find(u->unit, "mounts")));
+                                                          elements(value_find(u->unit, "mounts")) +
+                                                          elements(value_find(u->unit, "dropReasons")));
         }
         return n;
 }

@@ -368,7 +368,7 @@ const Option option_table[] = {
           "With metrics: requests, for the essential ones,\n"
           "or probes (default), for those of all their\n"
           "probes, or everything, also for those of\n"
-          "endpoints, devices and mounts",
+          "endpoints, devices, mounts and reasons of drops",
           "requests probes everything",
           .parse = parse_export },
         { "   --series-max=N", OPTION_SERIES,

@@ -5,6 +5,7 @@
 #include "format.h"
 #include "qosctl.h"
 #include "status-internal.h"
+#include "value.h"
 
 #define NETWORK "network."
 
@@ -126,6 +127,35 @@ static void print_receiving(const Reading *r) {
                 print_distribution(r, "receiving.total", "", "segments");
 }
 
+/* Reasons that are shown by name. */
+#define REASONS_SHOWN 8U
+
+static void print_drops(const Reading *r) {
+        sd_json_variant *reasons = value_find(r->snapshot, NETWORK "dropReasons");
+        size_t n = reasons ? sd_json_variant_elements(reasons) : 0;
+        uint64_t drops, count, others = 0;
+        char buf[FORMAT_MAX];
+
+        if (!reading_unsigned(r, NETWORK "drops", &drops) || drops == 0)
+                return;
+        print_key("Discarded");
+        line_add("%s packets", format_count(buf, drops));
+        for (size_t i = 0; i < n; i++) {
+                sd_json_variant *row = sd_json_variant_by_index(reasons, i);
+                const char *reason = value_string(row, "reason");
+
+                if (!value_unsigned(row, "count", &count))
+                        continue;
+                if (i < REASONS_SHOWN && reason)
+                        line_add("%s %s %s", i == 0 ? ":" : ",", reason, format_count(buf, count));
+                else
+                        others += count;
+        }
+        if (others > 0)
+                line_add(", others %s", format_count(buf, others));
+        line_end();
+}
+
 bool network_print(const Reading *r, bool all) {
         char sent[FORMAT_MAX], received[FORMAT_MAX], read[FORMAT_MAX], written[FORMAT_MAX];
         uint64_t covered;
@@ -151,6 +181,7 @@ bool network_print(const Reading *r, bool all) {
         add_loss(r, seconds);
         line_end();
         add_limits(r);
+        print_drops(r);
         if (!all)
                 return true;
         print_distribution(r, "rtt", "Round trips", "samples");

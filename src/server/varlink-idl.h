@@ -65,6 +65,7 @@ extern const sd_varlink_symbol
         vl_type_StorageAmplification,
         vl_type_Mount,
         vl_type_Storage,
+        vl_type_DropReason,
         vl_type_NetworkConnecting,
         vl_type_NetworkReceiving,
         vl_type_NetworkLimits,

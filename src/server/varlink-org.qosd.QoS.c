@@ -171,7 +171,10 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("With \"tables\": counters of each device that the unit has used"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(devices, BlockDevice, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("With \"tables\": counters of each file system that the unit has used"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(mounts, Mount, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(mounts, Mount, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("With \"tables\": number of discarded packets by reason"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(dropReasons, DropReason,
+                                                SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 ExportedProgram,
@@ -288,7 +291,8 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 SD_VARLINK_REQUIRES_MORE,
                 FIELD_COMMENT("Unit to show. Default: all attached units"),
                 SD_VARLINK_DEFINE_INPUT(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("With endpoints, devices and file systems. Default: no"),
+                FIELD_COMMENT("With endpoints, devices, file systems and reasons of discarded packets. "
+                              "Default: no"),
                 SD_VARLINK_DEFINE_INPUT(tables, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Exported unit; absent in the last reply"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(unit, ExportedUnit, SD_VARLINK_NULLABLE),
@@ -580,6 +584,9 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_StorageAmplification,
                 SYMBOL_COMMENT("Calls of the threads of a unit on files. A call counts when it returns"),
                 &vl_type_Storage,
+                SYMBOL_COMMENT("Packets of a unit that the kernel has discarded for one reason, in the "
+                               "window"),
+                &vl_type_DropReason,
                 SYMBOL_COMMENT("Connections that a unit opens, in the window"),
                 &vl_type_NetworkConnecting,
                 SYMBOL_COMMENT("The way of arriving segments, with data and in sequence, in the window"),

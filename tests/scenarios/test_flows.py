@@ -362,3 +362,59 @@ def mptcp():
     receive(s, 40000)
     f = wait_for("it is counted", lambda: (lambda f: f if f["bytesAcked"] == 40000 else None)(network(u)), 2)
     equal((f["bytesReceived"], f["bytesSent"]), (3000, 40000), "bytes")
+
+
+def reasons(figures):
+    return {row.get("reason", "others"): row["count"] for row in figures.get("dropReasons", [])}
+
+
+# A classic BPF program that lets nothing through, as SO_ATTACH_FILTER and SO_DETACH_FILTER of socket(7) have it
+SO_ATTACH_FILTER, SO_DETACH_FILTER = 26, 27
+FILTER = ("import ctypes\ncode = ctypes.create_string_buffer(bytes.fromhex('0600000000000000'))\n"
+          "program = (1).to_bytes(8, 'little') + ctypes.addressof(code).to_bytes(8, 'little')")
+
+
+@test(deadline=60, own_daemon=True)
+def discarded_packets():
+    """What a filter of the unit's sockets discards is counted with its reason, packet by packet; data that was sent
+    twice, and connections that are reset, are no loss. Another unit has none."""
+    other = Flows()
+    attach(other, "--probes=requests,network")
+    other.start()
+    u = Flows()
+    attach(u, "--probes=requests,network")
+    u.start()
+    clients = [socket.create_connection((address, u.port)) for address in ("127.0.0.1", "::1")]
+    u.do(FILTER)
+    for i, s in enumerate(clients):
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        u.do(f"conns[{i}] = server.accept()[0]")
+    equal(network(u)["drops"], 0, "before")
+    for i, s in enumerate(clients):
+        u.do(f"conns[{i}].setsockopt(socket.SOL_SOCKET, {SO_ATTACH_FILTER}, program)")
+        # The first is sent anew, and so on
+        s.sendall(b"x")
+        s.sendall(b"y")
+
+    def sent():
+        lines = run("ss", "-tinOH", "state", "connected", "dport", "=", f":{u.port}").stdout
+        return sum(int(n) for n in re.findall(r"data_segs_out:(\d+)", lines))
+
+    wait_for("each is sent twice", lambda: sent() >= 8)
+    for i in range(len(clients)):
+        u.do(f"conns[{i}].setsockopt(socket.SOL_SOCKET, {SO_DETACH_FILTER}, 0)")
+        u.do(f"n = 2\nwhile n: n -= len(conns[{i}].recv(n))")
+    f = network(u)
+    equal(reasons(f), {"SOCKET_FILTER": f["drops"]}, "reasons")
+    # Those that were let through: one segment of both bytes, or two
+    check(sent() - 4 <= f["drops"] <= sent() - 2, f"{f['drops']} discarded, {sent()} sent")
+    page = " ".join(qosctl("network", u.name).stdout.split())
+    check(f"Discarded: {f['drops']} packets: SOCKET_FILTER {f['drops']}" in page, page)
+    for s in clients:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        s.close()
+    wait_for("both have ended", lambda: network(u)["duration"]["count"] == 2)
+    equal((network(u)["drops"], network(other)["drops"]), (f["drops"], 0), "after resets, and of another unit")
+    exported = run("qosctl", "metrics", "--format=prometheus", "--export=everything").stdout
+    check(f'qosd_network_drop_reason_total{{unit="{u.name}",reason="SOCKET_FILTER"}} {f["drops"]}\n' in exported,
+          "it is exported")

@@ -294,6 +294,7 @@ REFUSAL(probe_read_connections, int fd, const unsigned *slots, size_t n,
 REFUSAL(probe_set_network_clock, const struct qos_network_clock *clock)
 REFUSAL(probe_add_network, unsigned slot, uint32_t generation, uint32_t network, uint64_t now,
         const union qos_network_element **ret)
+REFUSAL(probe_get_drop_names, const char *ret[static QOS_DROP_ROWS - 1])
 REFUSAL(probe_adopt_network, unsigned slot, uint32_t generation, const union qos_network_element **ret)
 REFUSAL(probe_add_libraries, pid_t process, int *limit)
 REFUSAL(probe_get_missing_libraries_fd)

@@ -312,7 +312,7 @@ class FakeQosd:
                                ({"reason": p["reason"]} if "reason" in p else {})
                                for p in self.do_Probes(c) if p["state"] != "idle"]
         return [{"unit": {k: v for k, v in self.exported[name].items() if tables
-                          or k not in ("endpoints", "devices", "mounts")}}
+                          or k not in ("endpoints", "devices", "mounts", "dropReasons")}}
                 for name in names] + [end]
 
     def do_Mark(self, c, unit):

@@ -338,6 +338,8 @@ class Figures(Test):
         network = {"covered": 10 * SEC, "retransmits": 4, "retransmittedBytes": 5000, "recoveries": 2, "timeouts": 1,
                    "bytesSent": 10485760, "bytesAcked": 10485000, "bytesReceived": 1000, "bytesRead": 900,
                    "bytesWritten": 10240000,
+                   "drops": 45, "dropReasons": [{"reason": f"REASON_{i}", "count": 9 - i} for i in range(9)] +
+                   [{"rest": True, "count": 1}],
                    "limitedBy": {"application": 0.5, "peerWindow": 0.25, "sendBuffer": 0.0, "network": 0.25},
                    "duration": {"count": 7, "mean": 1500000, "max": 9000000},
                    "rtt": {"count": 300, "mean": 52000, "p50": 51000, "max": 1000000},
@@ -358,6 +360,8 @@ class Figures(Test):
             self.assertEqual(text, "sender.service Written: 1000.0K/s, sent 1.0M/s Received: 100B/s, read 90B/s "
                              "Loss: retransmits 0.40/s, <0.1% of bytes sent, recoveries 2, timeouts 1 "
                              "Limited by: application 50.0%, peer's window 25.0%, network 25.0% "
+                             "Discarded: 45 packets: REASON_0 9, REASON_1 8, REASON_2 7, REASON_3 6, REASON_4 5, "
+                             "REASON_5 4, REASON_6 3, REASON_7 2, others 2 "
                              "Round trips: 300 samples, mean 52.0us, P50 51.0us, max 1.00ms "
                              "Connecting: 5 handshakes, mean 60.0us, max 70.0us "
                              "SYN retransmitted 2, without local port 1 "

@@ -222,7 +222,8 @@ class Metrics(Test):
                             "opens": {"count": 9, "errors": 1},
                             "changes": {"count": 10, "errors": 1}},
                            {"type": "tmpfs", "device": "0:52", "reads": {"count": 11}},
-                           {"rest": True, "reads": {"count": 12}}]}
+                           {"rest": True, "reads": {"count": 12}}],
+                "dropReasons": [{"reason": "QDISC_DROP", "count": 3}, {"rest": True, "count": 1}]}
         endpoint, device = "qosd_requests_server_endpoint", "qosd_contention_block_device"
         of_table = {f'{endpoint}_total{{unit="a.service",endpoint="*:80"}}': "2",
                     f'{endpoint}_total{{unit="a.service",endpoint="others"}}': "1",
@@ -244,6 +245,8 @@ class Metrics(Test):
             of_table[f'{mount}_{name}_total{{unit="a.service",mount="/srv"}}'] = str(value)
         of_table[f'{mount}_reads_total{{unit="a.service",mount="0:52"}}'] = "11"
         of_table[f'{mount}_reads_total{{unit="a.service",mount="others"}}'] = "12"
+        of_table['qosd_network_drop_reason_total{unit="a.service",reason="QDISC_DROP"}'] = "3"
+        of_table['qosd_network_drop_reason_total{unit="a.service",reason="others"}'] = "1"
 
         def lines(*arguments):
             return {k: v for k, v in (line.rsplit(" ", 1) for line in self.out_of("metrics", "--format=prometheus",
@@ -273,7 +276,8 @@ class Metrics(Test):
             self.assertEqual(left(limit), (list(units), list(tables), (3 - len(units)) * unit + (3 - len(tables)) * n),
                              limit)
         # Those of the first unit would fit where the last unit does not
-        self.qosd.exported["a.service"] |= {"endpoints": [{"listen": "*:80", "count": 2}], "devices": [], "mounts": []}
+        self.qosd.exported["a.service"] |= {"endpoints": [{"listen": "*:80", "count": 2}], "devices": [], "mounts": [],
+                                                "dropReasons": []}
         self.assertEqual(left(3 * unit + 1), (["a", "b", "c"], ["a"], 2 * n))
         self.assertEqual(left(3 * unit - 1), (["a", "b"], [], unit + 1 + 2 * n))
 

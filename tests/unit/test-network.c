@@ -21,6 +21,7 @@ static union qos_network_element* network_element(void *map, __u32 i) {
 #define network_roll_due(map, h, epoch) network_roll(map, h, epoch)
 
 #include "network-record.h"
+#include "drops.h"
 #include "flow.h"
 #include "receive-queue.h"
 
@@ -320,7 +321,36 @@ static void test_receive_queue(void) {
         check(!receive_queue_take(&q, seq - 99000, &u));
 }
 
+/* Each reason has a row of its own, in all maps the same, as long as there are any. */
+static void test_drops(void) {
+        const ReadingContext context = { .measured = UINT64_C(1) << MEASURED_DROPS, .minimum_samples = 5 };
+        _cleanup_free_ union qos_network_element *map = map_new(START);
+        struct qos_drop_reasons reasons = {};
+        struct qos_network_counts *live;
+        NetworkReading r;
+        Metrics m;
+
+        for (unsigned reason = 40; reason > 20; reason--) {
+                unsigned row = MIN(40 - reason, QOS_DROP_ROWS - 1);
+
+                check(drop_get_row(&reasons, reason) == row);
+                check(drop_get_row(&reasons, 40) == 0);
+                check(row == QOS_DROP_ROWS - 1 || reasons.reasons[row] == reason);
+                live = network_enter(map, START);
+                check(live);
+                network_add(live, QOS_NETWORK_DROPS + row, reason);
+        }
+        r = read_at(map, START + 1, WINDOW_TOTAL);
+        network_set_absent(&m);
+        network_metrics_fill(&context, &r, &m.network);
+        check(m.network.drops == 610);
+        check(r.counts.sums[QOS_NETWORK_DROPS + 3] == 37);
+        check(r.counts.sums[QOS_NETWORK_DROPS + QOS_DROP_ROWS - 1] == 25 + 24 + 23 + 22 + 21);
+        check(r.counts.sums[QOS_NETWORK_NSEC] == 0);
+}
+
 int main(void) {
+        test_drops();
         test_windows();
         test_receive_queue();
         test_bytes();

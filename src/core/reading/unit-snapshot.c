@@ -18,6 +18,7 @@
 #include "service-manager.h"
 #include "storage-probe.h"
 #include "unit-map.h"
+#include "unit-drops.h"
 #include "unit-mounts.h"
 #include "unit-peers.h"
 #include "unit-reading.h"
@@ -276,8 +277,10 @@ void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, Ro
                                 (have.contention ? contention_get_cost(&part.contention) : 0) +
                                 (have.storage ? part.storage.counts.sums[QOS_STORAGE_COST] : 0) +
                                 (have.network ? part.network.counts.sums[QOS_NETWORK_COST] : 0));
-        if (have.network)
+        if (have.network) {
+                s.n_drop_reasons = drop_reasons_fill(u, &part.network, s.drop_reasons);
                 total.requests.signature ^= total.network.signature;
+        }
         if (have.storage) {
                 s.n_mounts = mounts_fill(&reading, &part.mounts, s.mounts);
                 total.requests.signature ^= total.storage.signature;
