@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Measures how often diagnoses are right: runs each of the cases of tests/scenarios/test_diagnose.py, test_failures.py
+"""Measures how often diagnoses are right: runs each of the cases of tests/scenarios/test_diagnose*.py, test_failures.py
 and test_healthy.py several times, and compares the first finding with what the unit suffers from. A test repeats a
 diagnosis if the machine was busy; here the first one counts.
 
@@ -17,11 +17,16 @@ sys.dont_write_bytecode = True
 SCENARIOS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../scenarios")
 sys.path.insert(0, SCENARIOS)
 
+import diagnosing  # noqa: E402
 import running  # noqa: E402
 import scenario  # noqa: E402
 import tables  # noqa: E402
-import test_diagnose  # noqa: E402
-import test_failures  # noqa: E402, F401 (has cases)
+# These have cases
+import test_diagnose  # noqa: E402, F401
+import test_diagnose_locks  # noqa: E402, F401
+import test_diagnose_mounts  # noqa: E402, F401
+import test_diagnose_network  # noqa: E402, F401
+import test_failures  # noqa: E402, F401
 import test_healthy  # noqa: E402, F401
 
 RUNS = 3      # 20 for the table in docs/bench
@@ -32,7 +37,7 @@ def once(case):
     kept = {}
 
     def look(unit, *options):
-        kept["reply"] = test_diagnose.diagnose(unit, *options, status=None)
+        kept["reply"] = diagnosing.diagnose(unit, *options, status=None)
         return kept["reply"]
     try:
         case.run(look)
@@ -52,7 +57,7 @@ def result(case, number, kept, said):
             "said": kinds or [reply["verdict"] if reply else "failed"], "truth": case.truth,
             "verdict": reply["findings"][0]["kind"] if kinds else reply["verdict"] if reply else "failed",
             # Less than half of the CPU time was idle: a finding about other users of the CPUs is right then
-            "noise": bool(reply) and bool(test_diagnose.noise(reply)),
+            "noise": bool(reply) and bool(diagnosing.noise(reply)),
             "why": kept.get("why") or "".join(said.splitlines()[:1]),
             "reply": reply}
 
@@ -60,7 +65,7 @@ def result(case, number, kept, said):
 def run(runs, say, globs=()):
     """Runs all scenarios in each round, so that other load on the machine affects all of them. In the virtual machine
     these are the ones that need it."""
-    cases = [c for c in test_diagnose.CASES
+    cases = [c for c in diagnosing.CASES
              if bool(c.needs_vm) == scenario.in_vm and (not globs or any(fnmatch.fnmatch(c.name, g) for g in globs))]
     results = []
     # After SIGINT, the results so far are printed

@@ -2,216 +2,22 @@
 """Diagnoses of units, compared with faults that are known, as each unit is set up to suffer from them. Nothing else may
 run meanwhile, as the CPU time of other tests would be a finding, too."""
 
-import collections
 import contextlib
-import http.client
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 import types
 
 import scenario
-from scenario import Server, Unit, check, equal, fail, qosctl, test, unit_name, unused_port, wait_for
+from diagnosing import (FIRST, LETS_WAIT, NEEDS, SECONDS, Toiler, asked, backend, benchmark, caddy, calm, case,
+                        diagnose, fetching, files, found, hog, holds, loaded, mount_of, nginx, on_cpu, only,
+                        other_cpu, prepare, redis, requested, said, script, waiter, writer)
+from scenario import Server, Unit, check, equal, qosctl, test, unit_name, unused_port, wait_for
 from test_udp_peers import unbound
-
-SECONDS = 3     # of each diagnosis
-
-
-def diagnose(unit, *options, status=0):
-    """Returns the diagnosis. status: the exit status of qosctl to expect, or None for any."""
-    r = qosctl("diagnose", unit.name, f"--for={SECONDS}s", "--json=short", *options, ok=False, timeout=40)
-    if status is not None:
-        equal(r.returncode, status, f"exit status, {r.stderr.strip() or r.stdout}")
-    return json.loads(r.stdout)
-
-
-helper = None
-
-
-def prepare():
-    """Loads the programs before there is a fault, as the verifier needs a second of CPU time for them. The unit itself
-    is attached by the diagnosis."""
-    global helper
-    if not helper:
-        helper = Unit("/bin/sleep infinity", type="exec").start()
-        scenario.attach(helper, "--probes=requests,cpu,block,memory")
-
-
-def calm(look, attempts=4):
-    """Returns a diagnosis, which is repeated if other processes on the machine wanted the CPUs, as that is a true
-    finding. It is not repeated because of other findings."""
-    for attempt in range(attempts):
-        d = look()
-        if not any(f["kind"] == "cpu" for f in d["findings"]):
-            break
-    return d
-
-
-def said(d):
-    """Returns the diagnosis in a line, for the message of a failed test."""
-    return json.dumps({k: d[k] for k in d if k not in ("baseline", "excluded")})
-
-
-def found(d, kind):
-    for f in d["findings"]:
-        if f["kind"] == kind:
-            return f
-    fail(f"'{kind}' was not found: {said(d)}")
-
-
-def noise(d):
-    """Returns the kinds of findings that other processes on the machine may cause: {"cpu"}, unless half of the unit's
-    CPUs were idle."""
-    f = d["figures"]
-    return {"cpu"} if scenario.in_vm or f.get("idleCpus", 0) < 0.5 * f.get("cpus", 0) else set()
-
-
-def only(d, *kinds):
-    """Checks that these kinds are found, and no others but those of noise(). Returns the findings in the order of the
-    arguments."""
-    got = {f["kind"] for f in d["findings"]}
-    check(set(kinds) <= got <= set(kinds) | noise(d), f"not {kinds}: {said(d)}")
-    equal(d["verdict"], "found" if got else "nothing", f"verdict of {said(d)}")
-    return [found(d, k) for k in kinds]
-
-
-@contextlib.contextmanager
-def on_cpu(cpu):
-    """Processes that are started in its body run on this CPU."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {cpu})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
-def other_cpu(cpu=0):
-    others = sorted(os.sched_getaffinity(0) - {cpu})
-    return others[0] if others else cpu
-
-
-# All units of a case, also those that cause its fault, have priority over other processes on the machine
-FIRST = "Nice=-10\n"
-
-
-class Toiler(Server):
-    def __init__(self, settings="", **options):
-        prepare()
-        super().__init__(program="toiler", settings=FIRST + settings, **options)
-        self.start()
-
-
-def backend(delay_us):
-    return Server(mode="thread", delay_us=delay_us, settings=FIRST).start()
-
-
-@contextlib.contextmanager
-def loaded(server, **options):
-    """Runs its body while a client sends requests, as many at a time as there are connections."""
-    os.setpriority(os.PRIO_PROCESS, 0, -10)
-    client = scenario.Client(server, duration_ms=60000, number=1 << 40, **options)
-    try:
-        yield client
-    finally:
-        client.stop()
-
-
-def redis(cpu=None, settings=""):
-    prepare()
-    port = unused_port()
-    u = Unit(f"/usr/bin/redis-server --port {port} --save '' --bind 127.0.0.1 --supervised systemd",
-             settings=FIRST + settings + (f"CPUAffinity={cpu}" if cpu is not None else "")).start()
-    u.port = port
-    return u
-
-
-@contextlib.contextmanager
-def benchmark(u, connections=20, command=("-t", "get")):
-    """Runs its body while redis-benchmark runs, on a CPU of its own."""
-    os.setpriority(os.PRIO_PROCESS, 0, -10)
-    with on_cpu(other_cpu()):
-        p = subprocess.Popen(["redis-benchmark", "-p", str(u.port), "-c", str(connections), "-n", "1000000000", "-q",
-                              *command],
-                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        p.kill()
-        p.wait()
-
-
-def hog(cpu=0, settings="", processes=1):
-    loops = "while :; do :; done & " * processes
-    return Unit(f"/bin/sh -c '{loops}wait'", name=unit_name("hog"), type="exec",
-                settings=FIRST + settings + f"CPUAffinity={cpu}").start()
-
-
-# ---- what units are made to suffer from -------------------------------------------------------------------------
-#
-# Each case sets up a unit with a fault, yields it, is sent its diagnosis, and checks that. A case with a baseline
-# yields the unit several times, with options; then the last diagnosis is judged. Cases are tests, and the rows of the
-# table of confusions in the benchmark (tests/bench/diagnosis.py).
-
-CASES = []
-
-
-class Case:
-    def __init__(self, function, kinds, also, needs_vm, deadline, fails):
-        self.function = function
-        self.needs_vm = needs_vm
-        self.deadline = deadline
-        self.name = function.__name__
-        self.truth = kinds[0] if kinds else "nothing"
-        self.kinds = set(kinds)         # kinds of findings that are required
-        self.also = set(also)           # kinds that may be found, too
-        # The unit does not serve: that has to be the first finding, whatever else there is
-        self.fails = fails
-
-    def judge(self, d):
-        """Checks that the findings are those required, and no others but those allowed and those of noise()."""
-        got = {f["kind"] for f in d["findings"]}
-        if self.fails:
-            equal(d["findings"][0]["kind"] if d["findings"] else "nothing", self.truth, f"first finding of {said(d)}")
-        else:
-            check(self.kinds <= got <= self.kinds | self.also | noise(d), f"not {sorted(self.kinds)}: {said(d)}")
-        equal(d["verdict"], "found" if got else "nothing", f"verdict of {said(d)}")
-
-    def run(self, look):
-        """Runs the case. look(unit, *options) makes a diagnosis."""
-        suffering, d = self.function(), None
-        try:
-            while True:
-                wanted = suffering.send(d)
-                d = look(*wanted) if isinstance(wanted, tuple) else look(wanted)
-        except StopIteration:
-            self.judge(d)
-            return d
-        finally:
-            suffering.close()
-
-
-def case(*kinds, also=(), deadline=60, quiet="loaded", vm=False, needs_vm=None, fails=False, recorded=False,
-         flaky=None):
-    """recorded: the evidence of a run is in tests/unit/recorded-evidence.h, so that the rules are tested without the
-    lab, and the whole only in nightly runs."""
-    def register(function):
-        c = Case(function, kinds, also, needs_vm, deadline, fails)
-        CASES.append(c)
-
-        def alone():
-            # A case with the finding "cpu" is not repeated because of it
-            c.run(diagnose if "cpu" in kinds or fails else lambda u, *options: calm(lambda: diagnose(u, *options)))
-        alone.__name__, alone.__module__ = function.__name__, function.__module__
-        test(deadline=deadline, quiet=quiet, vm=vm, needs_vm=needs_vm, nightly=recorded, flaky=flaky)(alone)
-        return function
-    return register
 
 
 @case("cpu")
@@ -335,21 +141,6 @@ def slow_dependency():
     equal((f["resource"], f["certainty"]), (f"127.0.0.1:{slow.port}", "certain"), f"the dependency: {f}")
 
 
-# Servers of HTTP that need something else for each response, a function need()
-NEEDS = """
-import http.server, sys
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = 'HTTP/1.1'
-    def log_message(self, *arguments):
-        pass
-    def do_GET(self):
-        need()
-        self.wfile.write(b'HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok')
-class Server(http.server.ThreadingHTTPServer):
-    request_queue_size = 64
-Server(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()
-"""
-
 # A DNS server that takes its time for each response: 192.0.2.1 for A, and none for other types
 SLOW_DNS = """
 import socket, sys, threading
@@ -382,405 +173,6 @@ def slow_dns():
         d = yield u
     check(min(times) > .03, f"a response takes {min(times)} s")
     equal(found(d, "dependency")["resource"], f"{address}:53", f"the dependency: {said(d)}")
-
-
-@case("lock", also=("dependency",), quiet="light", recorded=True)
-def exhausted_pool():
-    """Eight requests at a time share a pool of two connections to another server."""
-    slow = backend(20000)
-    u = script(f"""
-import queue, socket
-pool = queue.Queue()
-for _ in range(2):
-    pool.put(socket.create_connection(('127.0.0.1', {slow.port})))
-def need():
-    c = pool.get()
-    c.sendall(bytes(64))
-    c.recv(4096)
-    pool.put(c)
-""" + NEEDS)
-    with fetching(u.port, "/", n=8) as times:
-        wait_for("some responses", lambda: len(times) > 20)
-        d = yield u
-    f = found(d, "lock")
-    check(f["state"] == "park" and "released by" in f["text"], f"what it waits for: {f}")
-
-
-@case("lock", quiet="light")
-def hot_mutex():
-    """Each of eight threads holds one mutex for a while."""
-    s = Toiler(lock_us=2000)
-    with loaded(s, connections=8):
-        d = yield s
-    f = found(d, "lock")
-    equal((f["state"], f["certainty"]), ("lock", "certain"), f"what it waits for: {f}")
-    check(f["resource"].endswith(":hot_mutex") and "released by toiler (" in f["text"], f"the lock and its holder: {f}")
-
-
-@case("lock", quiet="light")
-def hot_turn():
-    """Eight threads wait for a single resource at a condition variable, where idle threads would wait as well."""
-    s = Toiler(turn_us=2000)
-    with loaded(s, connections=8):
-        d = yield s
-    f = found(d, "lock")
-    equal((f["state"], f["certainty"]), ("park", "possible"), f"what it waits for: {f}")
-    check("toiler:hot_turn" in f["resource"] and "released by toiler (" in f["text"],
-          f"the condition variable and the thread that signals it: {f}")
-
-
-@case("lock", also=("cpu", "limit"), recorded=True)
-def one_file():
-    """Threads wait for the kernel's lock of a file that each response is written to. The file is in memory, so that no
-    thread waits for a disk, and writing takes CPU time as well."""
-    path = f"/run/{scenario.prefix}.file"
-    s = Toiler(sync=path, sync_size=16 << 20)
-    try:
-        with loaded(s, connections=8):
-            d = yield s
-    finally:
-        s.stop()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-    f = found(d, "lock")
-    check(f["state"] == "disk" and f["resource"].startswith("lock in ") and "released by toiler (" in f["text"],
-          f"the lock and its holder: {f}")
-
-
-@contextlib.contextmanager
-def postgresql():
-    """Yields a PostgreSQL server with a table. load() runs clients of it with a script of pgbench."""
-    prepare()
-    directory, binaries, port = f"/run/{scenario.prefix}-pg", "/usr/lib/postgresql/17/bin", unused_port()
-    scenario.run("install", "-d", "-o", "postgres", directory)
-    scenario.run("runuser", "-u", "postgres", "--", f"{binaries}/initdb", "-D", f"{directory}/data", "-A", "trust",
-                 "--no-sync", timeout=60)
-    u = Unit(f"{binaries}/postgres -D {directory}/data -k {directory} -c listen_addresses=127.0.0.1 -p {port} -c "
-             "fsync=off -c autovacuum=off",
-             settings=FIRST + "User=postgres\nEnvironment=LC_ALL=C").start()
-
-    def ask(sql):
-        return scenario.run(f"{binaries}/psql", "-h", directory, "-p", port, "-U", "postgres", "-At", "-c",
-                            sql).stdout.strip()
-    ask("create table accounts (id int primary key, n int); insert into accounts select i, 0 from "
-        "generate_series(1, 1000) i")
-
-    @contextlib.contextmanager
-    def load(script, clients=1, name="load"):
-        with open(f"{directory}/{name}", "w") as f:
-            f.write(script)
-        os.setpriority(os.PRIO_PROCESS, 0, -10)
-        p = subprocess.Popen([f"{binaries}/pgbench", "-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "-n", "-f",
-                              f"{directory}/{name}", "-c", str(clients),
-                              "-T", "60", "postgres"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                             stderr=subprocess.DEVNULL,
-                             env=dict(os.environ, PGAPPNAME=name))
-        try:
-            # psql has another application_name
-            wait_for("all clients are connected",
-                     lambda: int(ask("select count(*) from pg_stat_activity where application_name "
-                                     f"= '{name}'")) == clients, 10)
-            yield
-        finally:
-            p.kill()
-            p.wait()
-    u.load, u.ask = load, ask
-    yield u
-    u.stop()
-    scenario.run("rm", "-rf", directory)
-
-
-@case(quiet="light", recorded=True)
-def rows():
-    """Clients of PostgreSQL update different rows, and do not wait for each other."""
-    with postgresql() as u:
-        with u.load("\\set id random(1, 1000)\nbegin;\nupdate accounts set n = n + 1 where id = :id;\n\\sleep 5 "
-                    "ms\nend;\n", clients=6):
-            yield u
-
-
-@case("lock", quiet="light", recorded=True)
-def row_of_postgresql():
-    """Two clients of PostgreSQL update one row, and one of them holds its lock for a while each time."""
-    with postgresql() as u:
-        with u.load("begin;\nupdate accounts set n = n + 1 where id = 1;\n\\sleep 30 ms\nend;\n", name="holder"), \
-                u.load("update accounts set n = n + 1 where id = 1;\n\\sleep 5 ms\n", name="writer"):
-            holder, writer = (u.ask(f"select pid from pg_stat_activity where application_name = '{name}'")
-                              for name in ("holder", "writer"))
-            d = yield u
-    f = found(d, "lock")
-    equal((f["certainty"], f["state"], f["resource"]), ("possible", "poll", f"a signal to process {writer}"),
-          f"what it waits for: {f}")
-    check(f"released by postgres ({holder})" in f["text"], f"the holder of the row is {holder}: {f}")
-
-
-@contextlib.contextmanager
-def mariadb():
-    """Yields a MariaDB server with a table. session() runs a client of it, which repeats its statements; numbers are
-    pauses in seconds between them. At the end of each round the client waits until the server has executed all
-    statements."""
-    prepare()
-    directory, port = f"/run/{scenario.prefix}-maria", unused_port()
-    scenario.run("install", "-d", "-o", "mysql", directory)
-    scenario.run("mariadb-install-db", "--no-defaults", "--user=mysql", f"--datadir={directory}/data", "--skip-test-db",
-                 timeout=60)
-    u = Unit(f"/usr/sbin/mariadbd --no-defaults --datadir={directory}/data --socket={directory}/socket --port={port} "
-             "--bind-address=127.0.0.1 "
-             "--skip-networking=0 --skip-grant-tables --skip-ssl --innodb-flush-log-at-trx-commit=0",
-             settings=FIRST + "User=mysql").start()
-    client = ["mariadb", "--no-defaults", "--skip-ssl", "-B", "-N", "-D", "mysql", "-S", f"{directory}/socket",
-              "--protocol=socket"]
-
-    def ask(sql):
-        return scenario.run(*client, "-e", sql).stdout.strip()
-    ask("create table accounts (id int primary key, n int) engine=innodb; insert into accounts select seq, 0 from "
-        "seq_1_to_1000")
-
-    @contextlib.contextmanager
-    def session(name, *steps):
-        os.setpriority(os.PRIO_PROCESS, 0, -10)
-        p = subprocess.Popen([*client[:-3], "-n", "-h", "127.0.0.1", "-P", str(port), "-u", name], text=True,
-                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        stop = threading.Event()
-
-        def speak():
-            with contextlib.suppress(OSError, ValueError):
-                while not stop.is_set():
-                    for s in steps:
-                        if isinstance(s, str):
-                            p.stdin.write(s + ";\n")
-                            p.stdin.flush()
-                        else:
-                            stop.wait(s)
-                    p.stdin.write("select 1;\n")
-                    p.stdin.flush()
-                    if not p.stdout.readline():
-                        return
-        t = threading.Thread(target=speak, daemon=True)
-        t.start()
-        try:
-            wait_for("the client is connected",
-                     lambda: ask(f"select count(*) from information_schema.processlist where user = '{name}'") == "1",
-                     10)
-            yield
-        finally:
-            stop.set()
-            p.kill()
-            p.wait()
-            t.join()
-            with contextlib.suppress(OSError):
-                p.stdin.close()
-            p.stdout.close()
-    u.session, u.ask = session, ask
-    yield u
-    u.stop()
-    scenario.run("rm", "-rf", directory)
-
-
-def change(row):
-    return f"update accounts set n = n + 1 where id = {row}"
-
-
-@case("lock", quiet="light", recorded=True)
-def row_of_mariadb():
-    """Two clients of MariaDB update one row, and one of them holds its lock for a while each time."""
-    with mariadb() as u:
-        with u.session("holder", "begin", change(1), 0.03, "commit"), u.session("writer", change(1), 0.005):
-            holder = u.ask("select tid from information_schema.processlist where user = 'holder'")
-            d = yield u
-    f = found(d, "lock")
-    equal((f["certainty"], f["state"]), ("possible", "park"), f"what it waits for: {f}")
-    check(f["resource"].startswith("0x") and f"({holder})" in f["text"], f"the holder of the row is {holder}: {f}")
-
-
-@case(quiet="light", recorded=True)
-def rows_of_mariadb():
-    """Two clients of MariaDB update different rows, and do not wait for each other."""
-    with mariadb() as u:
-        with u.session("holder", "begin", change(1), 0.03, "commit"), u.session("writer", change(2), 0.005):
-            yield u
-
-
-def ss_limits(u, netns=None):
-    """Returns what TCP waited for on all connections of a server, according to ss(8). busy: milliseconds with data to
-    send; window: those of them in which the receive window of the client was the limit; connections; full: those of
-    them with a full send buffer."""
-    limits = collections.Counter()
-    for _ in range(20):
-        out = scenario.run(*scenario.nsenter(netns), "ss", "-tinmHO", "state", "established",
-                           f"sport = :{u.port}").stdout
-        limits.update(busy=sum(map(int, re.findall(r"\bbusy:(\d+)ms", out))),
-                      window=sum(map(int, re.findall(r"\brwnd_limited:(\d+)ms", out))))
-        for limit, queued in re.findall(r"\btb(\d+),f\d+,w(\d+),", out):
-            limits.update(connections=1, full=int(queued) >= int(limit))
-    return limits
-
-
-def ss_counts(u, seconds=2):
-    """Returns how often ss(8) shows each flag of the connections of a server: which of them have unsent data, and
-    why."""
-    counts = collections.Counter()
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        for line in scenario.run("ss", "-tinHO", "state", "established", f"sport = :{u.port}").stdout.splitlines():
-            counts.update({"connections"} | {word.partition(":")[0] for word in line.split()})
-    return counts
-
-
-# The HTTP server of Python's standard library, which writes head and body separately, with Nagle's algorithm or without
-HTTP_SERVER = """
-import functools, http.server, sys
-class Handler(http.server.SimpleHTTPRequestHandler):
-    disable_nagle_algorithm = sys.argv[2] == "nodelay"
-    protocol_version = "HTTP/1.1"
-    def log_message(self, *arguments):
-        pass
-http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), functools.partial(Handler, directory=sys.argv[3])).serve_forever()
-"""
-
-
-@contextlib.contextmanager
-def fetching(port, path, n=2):
-    """Runs its body while clients send requests on connections that they keep. Yields the list of the seconds that each
-    response took, which is appended to."""
-    times, over = [], threading.Event()
-
-    def fetch():
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as c:
-            while not over.is_set():
-                begin = time.monotonic()
-                c.request("GET", path)
-                c.getresponse().read()
-                times.append(time.monotonic() - begin)
-                time.sleep(0.002)
-
-    clients = [threading.Thread(target=fetch) for _ in range(n)]
-    for c in clients:
-        c.start()
-    try:
-        yield times
-    finally:
-        over.set()
-        for c in clients:
-            c.join()
-
-
-def head_and_body(option):
-    """Yields the unit. Returns its diagnosis, the median of the seconds that a response took the client, and
-    ss_counts()."""
-    with tempfile.TemporaryDirectory(dir="/run") as path:
-        os.chmod(path, 0o755)
-        with open(f"{path}/index.html", "w") as f:
-            f.write("x" * 500)
-        u = script(HTTP_SERVER, option, path)
-        with fetching(u.port, "/index.html") as times:
-            wait_for("some responses", lambda: len(times) > 50)
-            counts = ss_counts(u)
-            del times[:]
-            d = yield u
-            seconds = sorted(times)[len(times) // 2]
-    return d, seconds, counts
-
-
-@case("nagle", deadline=120, quiet="light")
-def nagle():
-    """Head and body of responses are written separately, and clients delay acknowledgements."""
-    d, seconds, counts = yield from head_and_body("nagle")
-    check(seconds > 0.03, f"a response takes the client {seconds} s")
-    check(counts["notsent"] > counts["connections"] / 2, f"unsent data: {counts}")
-    check(counts["rwnd_limited"] == counts["sndbuf_limited"] == 0, f"windows and buffers: {counts}")
-    f = found(d, "nagle")
-    equal(f["certainty"], "certain", f"certainty: {f}")
-    check("TCP_NODELAY" in f["text"], f"the remedy: {f}")
-    check(abs(f["time"] / scenario.SEC - seconds) < seconds / 3, f"a response takes the client {seconds} s: {f}")
-
-
-@case(deadline=120, quiet="light", recorded=True)
-def head_and_body_without_delay():
-    """Head and body of responses are written separately, with TCP_NODELAY."""
-    d, seconds, counts = yield from head_and_body("nodelay")
-    check(seconds < 0.03, f"a response takes the client {seconds} s")
-    check(d["figures"]["sendNagle"] == 0, f"unsent parts: {said(d)}")
-
-
-@case("receiveWindow", quiet="light")
-def slow_readers():
-    """Clients read responses slowly that are larger than all buffers."""
-    s = Toiler(response=8 << 20)
-    with loaded(s, connections=4, response=8 << 20, read_rate=16 << 20, rcvbuf=65536):
-        d = yield s
-        limits = ss_limits(s)
-    check(limits["window"] > limits["busy"] / 2, f"what TCP waited for: {limits}")
-    f = found(d, "receiveWindow")
-    equal(f["certainty"], "certain", f"certainty: {f}")
-    check("clients read too slowly" in f["text"], f"the cause: {f}")
-
-
-def far_away(options, load, congestion="reno"):
-    """Yields a unit with a round-trip time of 40 ms to its clients. Returns its diagnosis and ss_limits()."""
-    prepare()
-    cable = scenario.Cable(delay_us=20000)
-    scenario.run("ip", "netns", "exec", cable.b, "sysctl", "-qw", f"net.ipv4.tcp_congestion_control={congestion}")
-    s = Server(address="::", mode="thread", netns=cable.b, settings=FIRST, **options).start()
-    with loaded(s, netns=cable.a, address=cable.address_b, **load):
-        d = yield s
-        limits = ss_limits(s, cable.b)
-    cable.cut()
-    return d, limits
-
-
-@case("sendBuffer", quiet="light")
-def small_send_buffer():
-    """The contents of a small send buffer are in flight for 40 ms. The response is written in parts, as a single write
-    may exceed the size of the buffer."""
-    d, limits = yield from far_away(dict(response=60000, parts=30, sndbuf=8192), dict(connections=4))
-    check(limits["full"] > limits["connections"] / 2 and limits["window"] < limits["busy"] / 2,
-          f"what TCP waited for: {limits}")
-    f = found(d, "sendBuffer")
-    equal(f["certainty"], "certain", f"certainty: {f}")
-    check("SO_SNDBUF" in f["text"], f"the remedy: {f}")
-
-
-@case("network", quiet="light")
-def slow_start():
-    """Each connection has one response of ten times the initial congestion window."""
-    yield from slow_path("reno")
-
-
-@case("network", quiet="light", recorded=True)
-def slow_path_bbr():
-    """With BBR, each connection has one response of ten times the initial congestion window, with segments that are
-    paced."""
-    yield from slow_path("bbr")
-
-
-def slow_path(congestion):
-    d, limits = yield from far_away(dict(response=150000), dict(connections=4, per_connection=1), congestion)
-    check(limits["window"] < limits["busy"] / 2, f"what TCP waited for: {limits}")
-    f = found(d, "network")
-    check("the path to clients is slow" in f["text"], f"the cause: {f}")
-    check(35 * scenario.MSEC < d["figures"]["sendRtt"] < 80 * scenario.MSEC, f"round-trip time: {said(d)}")
-
-
-def over_a_cable(cable):
-    prepare()
-    s = Server(address="::", mode="thread", response=100000, netns=cable.b, settings=FIRST).start()
-    with loaded(s, netns=cable.a, address=cable.address_b, connections=4):
-        d = yield s
-    cable.cut()
-    f = found(d, "network")
-    check("segments are retransmitted" in f["text"] or "segments are lost" in f["text"], f"the cause: {f}")
-
-
-@case("network", also=("cpu",), quiet="light")
-def loss_towards_clients():
-    """Three of a hundred packets are lost on the way to the clients."""
-    yield from over_a_cable(scenario.Cable(drop=30, delay_us=500, seed=7))
-
-
-@case("network", deadline=120, vm="nightly", needs_vm="the development kernel has no netem")
-def netem_towards_clients():
-    yield from over_a_cable(scenario.NetemCable(netem="loss 3% delay 5ms"))
 
 
 @case("quota", deadline=120, vm="nightly", needs_vm="the CPU controller is not there")
@@ -818,18 +210,6 @@ def memory_throttled():
     yield from without_room("MemoryHigh")
 
 
-@contextlib.contextmanager
-def files(n):
-    """Yields paths on the disk of the machine, which are removed at the end."""
-    paths = [f"/var/tmp/{scenario.prefix}.{i}" for i in range(n)]
-    try:
-        yield paths
-    finally:
-        for p in paths:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(p)
-
-
 @case("disk", also=("cpu",))
 def own_syncs():
     """Each response waits until some MiB are on the disk, for which a CPU is woken up repeatedly."""
@@ -839,13 +219,6 @@ def own_syncs():
             d = yield s
     f = found(d, "disk")
     check("of its bytes are the unit's own" in f["text"], f"the unit that writes: {f}")
-
-
-def writer(*paths):
-    """Starts a unit that keeps the disk busy with writes."""
-    loops = "".join(f"while :; do dd if=/dev/zero of={p} bs=4M count=16 oflag=direct conv=fsync,notrunc "
-                    "status=none; done & " for p in paths)
-    return Unit(f"/bin/sh -c '{loops}wait'", name=unit_name("writer"), type="exec").start()
 
 
 @case("disk", also=("cpu",), recorded=True)
@@ -873,24 +246,6 @@ def two_faults():
           f"both: {said(d)}")
 
 
-def waiter(*what):
-    """Starts a unit that is no server, with threads that wait or run as given."""
-    prepare()
-    return Unit(f"{scenario.tools}/waiter {' '.join(what)}", settings=FIRST).start()
-
-
-@case("lock", quiet="light")
-def batch_behind_a_mutex():
-    """In a unit that is no server, four threads wait for a mutex that a fifth does not release, and a sixth one works
-    at times."""
-    u = waiter("mutex:4", "work:1")
-    d = yield u
-    f = found(d, "lock")
-    equal((f["state"], f["certainty"], d["figures"]["rate"]), ("lock", "likely", 0), f"what it waits for: {said(d)}")
-    check(3.9 < d["figures"]["threads"]["lock"] < 4.1 and f["share"] > 0.5, f"number of threads, and share: {said(d)}")
-    check(f["resource"].endswith(":mutex") and "4.0 threads on average" in f["text"], f"the lock: {f}")
-
-
 @case("cpu", recorded=True)
 def batch_beside_a_hog():
     """A unit that is no server shares its CPU with another one."""
@@ -899,12 +254,6 @@ def batch_beside_a_hog():
     other = hog()
     f = found((yield u), "cpu")
     equal((f["state"], f["unit"]), ("runQueue", other.name), f"state and CPU occupant: {f}")
-
-
-def mount_of(path):
-    """Mount point of the file system."""
-    return subprocess.run(["findmnt", "-nro", "TARGET", "-T", path], check=True, capture_output=True,
-                          text=True).stdout.strip()
 
 
 @case("disk", also=("cpu",))
@@ -965,31 +314,6 @@ def busy_batches():
         yield s
 
 
-@contextlib.contextmanager
-def asked(url, per_second=200):
-    """Runs its body while a client sends requests at this rate."""
-    os.setpriority(os.PRIO_PROCESS, 0, -10)
-    p = subprocess.Popen(["hey", "-z", "60s", "-c", "4", "-q", str(per_second // 4), url],
-                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        p.kill()
-        p.wait()
-
-
-def caddy():
-    """Starts a server in Go. The runtime of Go has a thread for each CPU, and further ones that wait."""
-    prepare()
-    port = unused_port()
-    u = Unit(f"/usr/bin/caddy respond --listen 127.0.0.1:{port} hello", type="exec",
-             settings=FIRST + "Environment=HOME=/tmp").start()
-    wait_for("caddy listens",
-             lambda: scenario.run("curl", "-s", f"http://127.0.0.1:{port}/", ok=False).stdout == "hello", 10)
-    u.port = port
-    return u
-
-
 @case(quiet="light", recorded=True)
 def idle_go():
     yield caddy()
@@ -1002,20 +326,6 @@ def busy_go():
         yield u
 
 
-def nginx(server):
-    prepare()
-    port, directory = unused_port(), f"/run/{unit_name('nginx', '')}"
-    os.makedirs(directory)
-    with open(f"{directory}/conf", "w") as f:
-        f.write(f"daemon off; pid {directory}/pid; error_log stderr; worker_processes 2; events {{}}\n"
-                f"http {{ access_log off; server {{ listen 127.0.0.1:{port}; {server} }} }}\n")
-    u = Unit(f"/usr/sbin/nginx -c {directory}/conf", type="exec", settings=FIRST).start()
-    wait_for("nginx listens", lambda: scenario.run("curl", "-s", "-o", "/dev/null", f"http://127.0.0.1:{port}/",
-                                                   ok=False).returncode == 0, 10)
-    u.port = port
-    return u
-
-
 @case("dependency", quiet="light")
 def nginx_before_a_slow_server():
     """nginx waits for a slow server that it forwards requests to."""
@@ -1025,143 +335,6 @@ def nginx_before_a_slow_server():
     with asked(f"http://127.0.0.1:{u.port}/late/20", per_second=40):
         d = yield u
     equal(found(d, "dependency")["resource"], f"127.0.0.1:{port}", f"the dependency: {said(d)}")
-
-
-# Three processes that call accept() under a lock of that kind, as those of Apache and Postfix do. With "work", one more
-# holds another lock of that kind all the time, and a fifth waits for that.
-TAKES_TURNS = """
-import ctypes, fcntl, mmap, os, socket, sys, time
-s, kind = socket.create_server(('127.0.0.1', int(sys.argv[1]))), sys.argv[3]
-libc = ctypes.CDLL(None, use_errno=True)
-def mutex(robust):
-    shared = ctypes.c_char.from_buffer(mmap.mmap(-1, 4096))
-    attributes = ctypes.create_string_buffer(64)
-    libc.pthread_mutexattr_init(attributes)
-    libc.pthread_mutexattr_setpshared(attributes, 1)
-    libc.pthread_mutexattr_setrobust(attributes, robust)
-    libc.pthread_mutex_init(ctypes.byref(shared), attributes)
-    return [lambda f=f: f(ctypes.byref(shared)) for f in (libc.pthread_mutex_lock, libc.pthread_mutex_unlock)]
-def semaphore():
-    number = libc.semget(0, 1, 0o1600)
-    operation = lambda n: libc.semop(number, (ctypes.c_short * 3)(0, n, 0), 1)
-    operation(1)
-    return lambda: operation(-1), lambda: operation(1)
-def file(take, path):
-    opened = {}
-    def own():
-        return opened.setdefault(os.getpid(), os.open(path, os.O_RDWR | os.O_CREAT))
-    return lambda: take(own(), fcntl.LOCK_EX), lambda: take(own(), fcntl.LOCK_UN)
-def new(name):
-    return {'futex': lambda: mutex(0), 'robust': lambda: mutex(1), 'semaphore': semaphore,
-            'flock': lambda: file(fcntl.flock, sys.argv[2] + name), 'fcntl': lambda: file(fcntl.lockf, sys.argv[2] + name)}[kind]()
-(lock, unlock), (other_lock, _) = new('.turn'), new('.work')
-if 'work' in sys.argv and (os.fork() == 0 or os.fork() == 0):
-    other_lock()
-    time.sleep(1000)
-os.fork() and os.fork()
-while True:
-    lock()
-    c, _ = s.accept()
-    unlock()
-    c.close()
-"""
-
-# An event loop that sends a chunk each half second after GET /watch, and no response to other requests
-LETS_WAIT = """
-import asyncio, sys
-async def serve(reader, writer):
-    if b'/watch' in await reader.readuntil(b'\\r\\n\\r\\n'):
-        writer.write(b'HTTP/1.1 200 OK\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n')
-        while True:
-            writer.write(b'6\\r\\nevent\\n\\r\\n')
-            await asyncio.sleep(.5)
-    await reader.read()
-async def run():
-    async with await asyncio.start_server(serve, '127.0.0.1', int(sys.argv[1])) as s:
-        await s.serve_forever()
-asyncio.run(run())
-"""
-
-
-def wait_for_listener(port):
-    wait_for("the script listens", lambda: str(port) in scenario.run("ss", "-ltnH", f"sport = :{port}").stdout)
-
-
-def script(source, *arguments, settings=""):
-    """Starts a service in Python that listens on a port of its own."""
-    prepare()
-    path, port = f"/run/{unit_name('script', '.py')}", unused_port()
-    with open(path, "w") as f:
-        f.write(source)
-    u = Unit(f"/usr/bin/python3 {path} {port} {' '.join(arguments)}", type="exec", settings=FIRST + settings).start()
-    wait_for_listener(port)
-    u.port = port
-    return u
-
-
-@contextlib.contextmanager
-def requested(u, path, holds=lambda f: f.get("oldestInFlight", 0) > 2 * scenario.SEC):
-    """Sends a request, waits until that holds for the figures of the server, and yields these."""
-    scenario.attach(u, "--probes=requests,cpu")
-    with socket.create_connection(("127.0.0.1", u.port)) as s:
-        s.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        yield wait_for("the request has been there for a while",
-                       lambda: (f := scenario.server_figures(u)) and holds(f) and f)
-
-
-def takes_turns(kind, *options):
-    """Starts processes that accept connections in turns. Those that wait for theirs are idle."""
-    u = script(TAKES_TURNS, f"/run/{unit_name('turns', '')}", kind, *options)
-    scenario.attach(u, "--probes=requests,cpu")
-    if kind == "futex":
-        # Its holder is known of waits that begin when the unit is attached
-        scenario.systemctl("restart", u.name)
-        wait_for_listener(u.port)
-    return u
-
-
-def states(u):
-    return sorted(t["state"] for t in scenario.varlink("Threads", unit=u.name)["threads"])
-
-
-@case(quiet="light")
-def idle_behind_a_file_lock():
-    """The states of processes behind the other kinds of locks are in turns_beside_a_lock(), and what states say is in
-    test-diagnosis."""
-    u = takes_turns("flock")
-    wait_for("one process waits in accept(), two are idle", lambda: states(u) == ["park", "park", "socket"])
-    yield u
-
-
-KINDS = ("flock", "fcntl", "futex", "robust", "semaphore")
-
-
-@test(deadline=60, vm="nightly")
-def turns_beside_a_lock():
-    """A process that waits for the lock of another one that sleeps is not idle, beside processes that accept
-    connections in turns by a lock of the same kind. The waits begin before the unit is attached, and after that."""
-    for kind in KINDS:
-        u = takes_turns(kind, "work")
-        wait_for(f"{kind}: two processes are idle, one is not",
-                 lambda: states(u) == ["lock", "park", "park", "sleep", "socket"])
-        scenario.systemctl("restart", u.name)
-        wait_for(f"{kind}: the same after a restart", lambda: states(u) == ["lock", "park", "park", "sleep", "socket"])
-        u.stop()
-
-
-@test(deadline=60)
-def turns_with_connections():
-    """Processes that accept connections in turns are idle between these."""
-    for kind in KINDS:
-        u = takes_turns(kind)
-        for _ in range(100):
-            with socket.create_connection(("127.0.0.1", u.port)) as c:
-                c.recv(1)
-            time.sleep(.005)
-        threads = scenario.varlink("Threads", unit=u.name)["threads"]
-        times = {s: sum(t["times"][s] for t in threads) for s in ("lock", "park", "socket")}
-        check(times["lock"] < times["park"] / 10, f"{kind}: times by state: {times}")
-        u.stop()
 
 
 @case(quiet="light")
@@ -1354,12 +527,6 @@ def contention_in_the_history():
                                  metrics=["contention.threads.park", "contention.shares.park"])["steps"][1:]:
         scenario.within(scenario.lookup(step, "contention.threads.park"), 50, 0.01, 0, "threads that park")
         check(scenario.lookup(step, "contention.shares.park") > 0.9, f"their share: {step}")
-
-
-def holds(u):
-    """Returns the types of the unit's holds."""
-    with scenario.Varlink() as v:
-        return [h["type"] for o in v.collect("List", unit=u.name) for h in o["holds"]]
 
 
 # An event loop that responds to all requests but those for /late

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Units that wait for a file system, and what their diagnoses name."""
 
+from diagnosing import FIRST, case, found, prepare, said
 from filesystems import slow_disk, slow_files
 from scenario import Unit, check, equal, unit_name
-from test_diagnose import FIRST, case, found, prepare, said
 
 # Writes a page, and waits until it is on the disk
 SYNCS = """

@@ -12,9 +12,9 @@ import urllib.request
 
 import scenario
 import test_healthy
+from diagnosing import asked, case, diagnose, found, holds, nginx, prepare, redis, said
 from scenario import Server, Talk, Unit, check, equal, run, systemctl, test, unit_name, unused_port, wait_for
 from test_clients import NOBODY
-from test_diagnose import asked, case, diagnose, found, holds, nginx, prepare, redis, said
 
 
 class Failing(Unit):

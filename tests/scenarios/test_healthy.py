@@ -14,10 +14,11 @@ import subprocess
 import threading
 import time
 
+import diagnosing
 import scenario
-import test_diagnose
+import test_udp_peers
+from diagnosing import CASES, FIRST, Case, diagnose, noise, prepare, said
 from scenario import Unit, check, run, test, unit_name, unused_port, wait_for
-from test_diagnose import CASES, FIRST, Case, diagnose, noise, prepare, said
 
 HEALTHY_SEC = 6         # of each load
 LIGHT_PAUSE_SEC = 0.05
@@ -119,7 +120,7 @@ def http(port, path="/"):
 
 @kind
 def nginx():
-    u = test_diagnose.nginx('return 200 "hello";')
+    u = diagnosing.nginx('return 200 "hello";')
     yield u, http(u.port)
 
 
@@ -190,13 +191,13 @@ def apache_prefork_by_lock():
 
 @kind
 def caddy():
-    u = test_diagnose.caddy()
+    u = diagnosing.caddy()
     yield u, http(u.port)
 
 
 @kind
 def haproxy():
-    back, where, port = test_diagnose.nginx('return 200 "hello";'), directory(), unused_port()
+    back, where, port = diagnosing.nginx('return 200 "hello";'), directory(), unused_port()
     written(f"{where}/conf", "defaults\n mode http\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n"
             f"listen x\n bind 127.0.0.1:{port}\n server y 127.0.0.1:{back.port}\n")
     yield service(f"/usr/sbin/haproxy -Ws -f {where}/conf", port), http(port)
@@ -213,7 +214,7 @@ def node():
 
 @kind
 def asyncio():
-    u = test_diagnose.script("""
+    u = diagnosing.script("""
 import asyncio, sys
 async def serve(reader, writer):
     try:
@@ -232,7 +233,7 @@ asyncio.run(run())
 @kind
 def threads():
     """A thread for each connection, with a connection for each request."""
-    u = test_diagnose.script("""
+    u = diagnosing.script("""
 import http.server, sys
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -268,7 +269,7 @@ def php_fpm():
 
 @kind
 def redis():
-    u = test_diagnose.redis()
+    u = diagnosing.redis()
     yield u, lambda: exchange(connected(u.port), b"*2\r\n$4\r\nINCR\r\n$1\r\nx\r\n", lambda d: d.endswith(b"\r\n"))
 
 
@@ -292,14 +293,14 @@ def query_of_postgresql(port):
 
 @kind
 def postgresql():
-    with test_diagnose.postgresql() as u:
+    with diagnosing.postgresql() as u:
         port = int(u.ask("show port"))
         yield u, lambda: query_of_postgresql(port)
 
 
 @kind
 def mariadb():
-    with test_diagnose.mariadb() as u, contextlib.ExitStack() as stack:
+    with diagnosing.mariadb() as u, contextlib.ExitStack() as stack:
         port = int(u.ask("select @@port"))
 
         def connect():
@@ -321,7 +322,7 @@ def mariadb():
 
 @kind
 def unbound():
-    u = test_diagnose.unbound()
+    u = test_udp_peers.unbound()
     query = struct.pack(">HBBHHHH", 7, 1, 0x20, 1, 0, 0, 0) + b"\3www\7example\0\0\1\0\1"
 
     def connect():

@@ -10,9 +10,9 @@ import subprocess
 import time
 
 import scenario
+from diagnosing import diagnose, found, said
 from filesystems import image, loop_device, mapped, mounted, mounted_nfs, slow_files
 from scenario import attach, check, equal, kill_qosd, qosctl_json, test, wait_for
-from test_diagnose import diagnose, found, said
 from test_storage import Mounts, Worker, counts, row_counts, rows, storage
 
 

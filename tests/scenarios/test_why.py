@@ -6,8 +6,8 @@ import json
 import subprocess
 
 import scenario
+from diagnosing import Toiler, asked, files, hog, loaded, nginx, on_cpu, other_cpu, prepare, writer
 from scenario import Unit, check, equal, qosctl, run, systemctl, test, unit_name, unused_port, wait_for
-from test_diagnose import Toiler, asked, files, hog, loaded, nginx, on_cpu, other_cpu, prepare, writer
 from test_failures import Failing, accepts_nobody, proxy
 
 SECONDS = 3     # for each unit
