@@ -11,7 +11,7 @@ import scenario
 from scenario import (attach, check, equal, kill_qosd, lookup, qosctl, run, server_figures, smaller, snapshot, test,
                       varlink, wait_for)
 import test_http2
-import test_tls_probe
+import test_tls_http2
 from test_endpoints import Nginx, ab, counts, held_without, unused_ports
 from test_http import Server as HttpServer, get
 from test_redis import Redis, command, receive
@@ -266,7 +266,7 @@ class Scripted(test_http2.Scripted):
         attach(self, *([f"--exclude={','.join(self.rules)}"] if self.rules else []))
 
 
-class SealedScripted(test_tls_probe.Sealed):
+class SealedScripted(test_tls_http2.Sealed):
     def __init__(self, *rules):
         self.rules = rules
         super().__init__()

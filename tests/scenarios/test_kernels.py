@@ -13,6 +13,7 @@ import pytest
 import scenario
 import test_http2
 import test_tls
+import test_tls_http2
 import test_tls_probe
 from scenario import (Talk, Varlink, attach, check, equal, expect_total, lookup, qosctl_json, qosd_pid, run,
                       server_figures,
@@ -126,7 +127,7 @@ def count_tls(load):
             test_tls_probe.placed(u)
             port = u.ports["TLSv1.3"]
             if http2:
-                n = test_tls_probe.h2load(u, port, 600, 2, 100, ["/small"])[0]
+                n = test_tls_http2.h2load(u, port, 600, 2, 100, ["/small"])[0]
             else:
                 n = ab_completed(run("ab", "-q", "-k", "-n", 1200, "-c", 8, f"https://127.0.0.1:{port}/small",
                                      timeout=200).stdout)

@@ -3,7 +3,6 @@
 What root waits for is the CPU time of the daemon between a call of root's, on a new connection or not, and its
 reply."""
 
-import os
 import socket
 import subprocess
 import sys
