@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 
-// org.qosd1 on the system bus: its state, and the overview that it sends once a second. A new connection is made when the
-// channel ends, and a new subscription when qosd has been restarted.
+// org.qosd1 on the system bus: its state, and the overview that it sends once a second. A new connection is made when
+// the channel ends, and a new subscription when qosd has been restarted.
 
 const NAME = "org.qosd1";
 const PATH = "/org/qosd1";
@@ -25,8 +25,7 @@ export class Bus extends EventTarget {
         this.client = client;
         client.addEventListener("owner", (_event, owner) => this.setConnected(Boolean(owner)));
         client.addEventListener("close", (_event, options) => {
-            if (this.client !== client)
-                return;
+            if (this.client !== client) return;
             this.problem = options?.problem ?? "";
             this.client = null;
             this.setConnected(false);
@@ -39,8 +38,9 @@ export class Bus extends EventTarget {
     }
 
     listen(member, handler) {
-        this.client.subscribe({ path: PATH, interface: MANAGER, member },
-            (_path, _interface, _member, [argument]) => handler(argument));
+        this.client.subscribe({ path: PATH, interface: MANAGER, member }, (_path, _interface, _member, [argument]) =>
+            handler(argument),
+        );
     }
 
     emit(type, detail) {
@@ -51,8 +51,7 @@ export class Bus extends EventTarget {
         // Also from one owner to another: the subscription was that of the earlier one
         this.subscribed = false;
         this.connected = connected;
-        if (connected)
-            this.problem = "";
+        if (connected) this.problem = "";
         this.emit("state");
         this.update();
     }
@@ -64,8 +63,7 @@ export class Bus extends EventTarget {
     }
 
     async update() {
-        if (!this.connected || this.wanted === this.subscribed)
-            return;
+        if (!this.connected || this.wanted === this.subscribed) return;
         this.subscribed = this.wanted;
         try {
             await this.call(this.wanted ? "Subscribe" : "Unsubscribe");
@@ -78,8 +76,7 @@ export class Bus extends EventTarget {
 
     call(method, ...typed) {
         const [type, ...values] = typed;
-        if (!this.client)
-            return Promise.reject(new Error(this.problem || "not-found"));
+        if (!this.client) return Promise.reject(new Error(this.problem || "not-found"));
         return this.client.call(PATH, MANAGER, method, values, { type: type ?? "" });
     }
 
@@ -89,7 +86,9 @@ export class Bus extends EventTarget {
     }
 
     async getProperty(name) {
-        const [value] = await this.client.call(PATH, "org.freedesktop.DBus.Properties", "Get", [MANAGER, name], { type: "ss" });
+        const [value] = await this.client.call(PATH, "org.freedesktop.DBus.Properties", "Get", [MANAGER, name], {
+            type: "ss",
+        });
         return value.v;
     }
 }

@@ -14,28 +14,26 @@ function append(element, children) {
 
 function setAttributes(element, attributes) {
     for (const [name, value] of Object.entries(attributes)) {
-        if (name.startsWith("on"))
-            element.addEventListener(name.slice(2), value);
-        else if (value === true)
-            element.setAttribute(name, "");
-        else if (value !== false && value !== null && value !== undefined)
-            element.setAttribute(name, value);
+        if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+        else if (value === true) element.setAttribute(name, "");
+        else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
     }
 }
 
 // Control characters, and those that change the direction of text, as escapes
 export function printable(text) {
-    return text.replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g,
-        c => c.charCodeAt(0) < 256 ? `\\x${c.charCodeAt(0).toString(16).padStart(2, "0")}` :
-            `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+    return text.replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g, c =>
+        c.charCodeAt(0) < 256
+            ? `\\x${c.charCodeAt(0).toString(16).padStart(2, "0")}`
+            : `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`,
+    );
 }
 
 // h("a.link", { href: "#/" }, "text", [more])
 export function h(tag, attributes = {}, ...children) {
     const [name, ...classes] = tag.split(".");
     const element = document.createElement(name);
-    if (classes.length > 0)
-        element.className = classes.join(" ");
+    if (classes.length > 0) element.className = classes.join(" ");
     setAttributes(element, attributes);
     return append(element, children);
 }
@@ -49,6 +47,5 @@ export function s(tag, attributes = {}, ...children) {
 // Changes only what differs, so that a screen reader does not repeat it
 export function setText(element, text) {
     const shown = printable(text);
-    if (element.textContent !== shown)
-        element.textContent = shown;
+    if (element.textContent !== shown) element.textContent = shown;
 }

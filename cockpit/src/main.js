@@ -2,37 +2,52 @@
 
 import { Bus } from "./bus.js";
 import { Overview } from "./overview.js";
+import { UnitPage } from "./unit.js";
 import { followTheme } from "./theme.js";
 import { h } from "./dom.js";
 
 const _ = cockpit.gettext;
 
-// What D-Bus does not show to a user without administrative access is absent: this says why
-function accessNotice() {
-    const permission = cockpit.permission({ admin: true });
-    const notice = h("p.notice", { hidden: true },
-        _("Limited access: attaching units, and names of peers, files and threads, need administrative access."));
+// What D-Bus and varlink do not show to a user without administrative access is absent: this says why
+function accessNotice(permission) {
+    const notice = h(
+        "p.notice",
+        { hidden: true },
+        _("Limited access: attaching units, and names of peers, files and threads, need administrative access."),
+    );
     let before = null;
-    permission.addEventListener("changed", () => {
+    const update = () => {
         notice.hidden = permission.allowed !== false;
         // Channels keep the rights with which they were opened
-        if (before !== null && permission.allowed !== null && before !== permission.allowed)
-            window.location.reload();
+        if (before !== null && permission.allowed !== null && before !== permission.allowed) window.location.reload();
         before = permission.allowed ?? before;
-    });
+    };
+    permission.addEventListener("changed", update);
+    update();
     return notice;
 }
 
 function main() {
-    const app = document.getElementById("app");
     const bus = new Bus();
-    const follow = () => bus.want(!cockpit.hidden);
+    const permission = cockpit.permission({ admin: true });
+    const content = h("div");
+    let shown = null;
+
+    const follow = () => bus.want(!cockpit.hidden && shown instanceof Overview);
+    const navigate = () => {
+        const [unit] = cockpit.location.path;
+        shown?.close();
+        shown = unit ? new UnitPage(unit, bus, permission) : new Overview(bus);
+        content.replaceChildren(shown.element);
+        follow();
+    };
 
     document.documentElement.lang = cockpit.language || "en";
     cockpit.translate();
     cockpit.addEventListener("visibilitychange", follow);
-    follow();
-    app.replaceChildren(accessNotice(), new Overview(bus).element);
+    cockpit.addEventListener("locationchanged", navigate);
+    document.getElementById("app").replaceChildren(accessNotice(permission), content);
+    navigate();
 }
 
 followTheme();

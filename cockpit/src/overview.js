@@ -3,7 +3,11 @@
 // The table of attached units, and above it the violated thresholds
 
 import * as format from "./format.js";
+import { formatMetric, loadCatalogue } from "./catalogue.js";
 import { h, setText } from "./dom.js";
+import { AttachDialog } from "./attach.js";
+import { Sparklines } from "./sparklines.js";
+import { hrefOf } from "./tables.js";
 
 const _ = cockpit.gettext;
 
@@ -16,7 +20,12 @@ const COLUMNS = [
     { key: "latencyP50", label: _("p50"), format: u => format.duration(u.latencyP50) },
     { key: "latencyP99", label: _("p99"), format: u => format.duration(u.latencyP99) },
     { key: "inFlight", label: _("In flight"), format: u => format.count(u.inFlight) },
-    { key: "worstWait", label: _("Top wait"), format: u => u.worstWait ? _(format.stateLabel(u.worstWait)) : "-", text: true },
+    {
+        key: "worstWait",
+        label: _("Top wait"),
+        format: u => (u.worstWait ? _(format.stateLabel(u.worstWait)) : "-"),
+        text: true,
+    },
 ];
 
 const STATES = { ok: _("ok"), violated: _("violated"), unknown: _("unknown") };
@@ -26,17 +35,24 @@ export function journalOf(unit) {
     return `/system/logs#/?prio=debug&tag=qosd${service}`;
 }
 
-
 class Row {
     constructor(unit, heading) {
         this.unit = unit;
         this.seen = 0;
-        this.cells = Object.fromEntries(COLUMNS.map(c => [c.key, h(c.text ? "td" : "td.number", { "data-label": c.label })]));
+        this.cells = Object.fromEntries(
+            COLUMNS.map(c => [c.key, h(c.text ? "td" : "td.number", { "data-label": c.label })]),
+        );
+        this.spark = h("td", { "data-label": _("Ten minutes"), "data-unit": unit });
         this.state = h("span.label");
         this.note = h("div.note");
-        this.element = h("tr", { "data-unit": unit },
-            h("th", { scope: "row", "data-label": heading }, unit, this.note),
-            COLUMNS.map(c => this.cells[c.key]), h("td", { "data-label": _("Thresholds") }, this.state));
+        this.element = h(
+            "tr",
+            { "data-unit": unit },
+            h("th", { scope: "row", "data-label": heading }, h("a", { href: hrefOf(unit) }, unit), this.note),
+            this.spark,
+            COLUMNS.map(c => this.cells[c.key]),
+            h("td", { "data-label": _("Thresholds") }, this.state),
+        );
     }
 
     update(u, now) {
@@ -60,7 +76,10 @@ export class Overview {
         this.filter = "";
         this.violations = [];
         this.reading = false;
+        this.sparklines = new Sparklines();
+        this.dialog = new AttachDialog();
         this.build();
+        loadCatalogue();
 
         this.listeners = [
             ["overview", event => this.onOverview(event.detail)],
@@ -75,26 +94,64 @@ export class Overview {
     build() {
         const heading = _("Unit");
         this.search = h("input", {
-            type: "search", id: "filter", placeholder: _("Filter by name"), "aria-label": _("Filter by name"),
-            oninput: () => { this.filter = this.search.value.toLowerCase(); this.arrange(); },
+            type: "search",
+            id: "filter",
+            placeholder: _("Filter by name"),
+            "aria-label": _("Filter by name"),
+            oninput: () => {
+                this.filter = this.search.value.toLowerCase();
+                this.arrange();
+            },
         });
         this.alerts = h("section.alerts", { "aria-label": _("Violated thresholds"), "aria-live": "polite" });
         this.body = h("tbody");
-        this.table = h("table", {},
+        this.table = h(
+            "table",
+            {},
             h("caption.hidden-text", {}, _("Attached units, over the last seconds")),
-            h("thead", {}, h("tr", {}, h("th", { scope: "col" }, heading),
-                COLUMNS.map(c => h(c.text ? "th" : "th.number", { scope: "col" }, c.label)),
-                h("th", { scope: "col" }, _("Thresholds")))),
-            this.body);
+            h(
+                "thead",
+                {},
+                h(
+                    "tr",
+                    {},
+                    h("th", { scope: "col" }, heading),
+                    h("th", { scope: "col" }, _("Ten minutes")),
+                    COLUMNS.map(c => h(c.text ? "th" : "th.number", { scope: "col" }, c.label)),
+                    h("th", { scope: "col" }, _("Thresholds")),
+                ),
+            ),
+            this.body,
+        );
         this.empty = h("p.empty", { role: "status" });
         this.heading = heading;
-        this.element = h("main", {},
-            h("header.head", {}, h("h1", {}, _("Service quality")), h("div.tools", {}, this.search)),
-            this.alerts, h("div.card", {}, this.table, this.empty));
+        this.element = h(
+            "main",
+            {},
+            h(
+                "header.head",
+                {},
+                h("h1", {}, _("Service quality")),
+                h(
+                    "div.tools",
+                    {},
+                    this.search,
+                    h(
+                        "button.primary",
+                        { type: "button", id: "attach", onclick: () => this.dialog.show() },
+                        _("Attach a unit"),
+                    ),
+                ),
+            ),
+            this.alerts,
+            h("div.card", {}, this.table, this.empty),
+            this.dialog.element,
+        );
     }
 
     onState() {
         if (!this.bus.connected) {
+            this.rows.forEach(row => this.sparklines.remove(row.spark));
             this.rows.clear();
             this.violations = [];
             this.showViolations();
@@ -110,20 +167,18 @@ export class Overview {
             if (!row) {
                 row = new Row(u.unit, this.heading);
                 this.rows.set(u.unit, row);
+                this.sparklines.add(row.spark);
                 added = true;
             }
             row.update(u, now);
         }
-        if (added)
-            this.arrange();
-        if (this.violations.length > 0 || [...this.rows.values()].some(row => row.violated))
-            this.readThresholds();
+        if (added) this.arrange();
+        if (this.violations.length > 0 || [...this.rows.values()].some(row => row.violated)) this.readThresholds();
     }
 
     // With each overview while there are violated ones: at most one call at a time
     async readThresholds() {
-        if (this.reading)
-            return;
+        if (this.reading) return;
         this.reading = true;
         try {
             this.violations = (await this.bus.listThresholds()).filter(t => t.state === "violated");
@@ -141,21 +196,42 @@ export class Overview {
             let alert = shown.get(key(t));
             shown.delete(key(t));
             if (!alert) {
-                alert = h("div.alert", { "data-key": key(t) },
-                    h("strong", {}, t.unit, ": ", t.name), " ", h("code", {}, t.threshold), " ",
-                    h("span.value"), " ", cockpit.format(_("since $0"), format.time(t.since)), " ",
-                    h("a", { href: "#", onclick: event => { event.preventDefault(); cockpit.jump(journalOf(t.unit)); } },
-                        _("Show in the journal")));
+                alert = h(
+                    "div.alert",
+                    { "data-key": key(t) },
+                    h("strong", {}, t.unit, ": ", t.name),
+                    " ",
+                    h("code", {}, t.threshold),
+                    " ",
+                    h("span.value"),
+                    " ",
+                    cockpit.format(_("since $0"), format.time(t.since)),
+                    " ",
+                    h(
+                        "a",
+                        {
+                            href: "#",
+                            onclick: event => {
+                                event.preventDefault();
+                                cockpit.jump(journalOf(t.unit));
+                            },
+                        },
+                        _("Show in the journal"),
+                    ),
+                );
                 this.alerts.append(alert);
             }
-            setText(alert.querySelector(".value"), t.value === undefined ? "" : cockpit.format(_("now $0"),
-                format.ofMetric(t.metric, t.value)));
+            setText(
+                alert.querySelector(".value"),
+                t.value === undefined ? "" : cockpit.format(_("now $0"), formatMetric(t.metric, t.value)),
+            );
         }
-        for (const gone of shown.values())
-            gone.remove();
+        for (const gone of shown.values()) gone.remove();
     }
 
     remove(unit) {
+        const row = this.rows.get(unit);
+        if (row) this.sparklines.remove(row.spark);
         this.rows.delete(unit);
         this.violations = this.violations.filter(t => t.unit !== unit);
         this.showViolations();
@@ -165,30 +241,30 @@ export class Overview {
     removeStale() {
         const before = Date.now() - STALE_MSEC;
         for (const row of this.rows.values()) {
-            if (row.seen < before && !cockpit.hidden)
-                this.remove(row.unit);
+            if (row.seen < before && !cockpit.hidden) this.remove(row.unit);
         }
     }
 
     arrange() {
-        const shown = [...this.rows.values()].filter(row => row.unit.toLowerCase().includes(this.filter))
+        const shown = [...this.rows.values()]
+            .filter(row => row.unit.toLowerCase().includes(this.filter))
             .sort((a, b) => a.unit.localeCompare(b.unit));
         this.body.replaceChildren(...shown.map(row => row.element));
         this.table.hidden = shown.length === 0;
         let text = "";
         if (!this.bus.connected)
-            text = this.bus.problem === "" ? _("qosd is not running. The page goes on when it is back.") :
-                cockpit.format(_("There is no connection to qosd ($0). It is tried again."), this.bus.problem);
-        else if (this.rows.size === 0)
-            text = _("No unit is attached.");
-        else if (shown.length === 0)
-            text = _("No attached unit has this in its name.");
+            text =
+                this.bus.problem === ""
+                    ? _("qosd is not running. The page goes on when it is back.")
+                    : cockpit.format(_("There is no connection to qosd ($0). It is tried again."), this.bus.problem);
+        else if (this.rows.size === 0) text = _("No unit is attached.");
+        else if (shown.length === 0) text = _("No attached unit has this in its name.");
         setText(this.empty, text);
     }
 
     close() {
         window.clearInterval(this.timer);
+        this.sparklines.close();
         this.listeners.forEach(([type, handler]) => this.bus.removeEventListener(type, handler));
     }
 }
-

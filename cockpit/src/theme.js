@@ -12,8 +12,7 @@ function apply(style) {
 
 export function followTheme() {
     window.addEventListener("storage", event => {
-        if (event.key === "shell:style")
-            apply();
+        if (event.key === "shell:style") apply();
     });
     window.addEventListener("cockpit-style", event => apply(event.detail?.style));
     dark.addEventListener("change", () => apply());

@@ -5,7 +5,8 @@ import contextlib
 import json
 
 from browser import Browser, Cockpit, User
-from scenario import SEC, check, equal, load, qosctl_json, start_served, test, wait_for
+from scenario import (SEC, Client, check, equal, listed, load, qosctl, qosctl_json, start_served, test, wait_for,
+                      within)
 
 
 
@@ -64,4 +65,69 @@ def figures_of_a_unit():
         busy = expect_same(b, s.name)
         check(busy["texts"][1] not in ("0/s", "-") and busy["texts"][4] not in ("0", "-"), f"load: {busy['texts']}")
         check("Limited access" in b.evaluate("page.body.innerText"), "nothing says that access is limited")
+        equal(b.messages(), [], "messages of the page")
+
+
+def shown_figures(b):
+    """The figures of the page of a unit: the number of its reading, and its rate."""
+    return b.evaluate("""(() => {
+        const main = page.querySelector("main");
+        return main?.dataset.seq && page.querySelector("[data-figure=rate]")?.dataset.value ?
+            { seq: Number(main.dataset.seq), rate: Number(page.querySelector("[data-figure=rate]").dataset.value) } : null;
+    })()""")
+
+
+def has_text(text, where="body"):
+    return f"!!page.querySelector({json.dumps(where)})?.innerText.includes({json.dumps(text)})"
+
+
+def set_threshold(b, **fields):
+    for name, value in fields.items():
+        b.type(f"#threshold-{name}", value)
+    b.click("#set-threshold")
+
+
+@test(deadline=180)
+def administer():
+    """With administrative access, a unit that listens is offered, attached, and shown by itself with qosd's figures. A
+    threshold is set, and refused by qosd with its reason; a violated one is above the table of units, until it is not
+    violated any more."""
+    s = start_served(attach_first=False, mode="thread")
+    qosctl("detach", s.name)
+    with logged_in(administrator=True) as b:
+        b.click("#attach")
+        b.wait(has_text(s.name, "dialog .listening"), 20)
+        check("of memory" in b.evaluate("page.querySelector('dialog').innerText"), "nothing says what it takes")
+        b.type("#attach-name", s.name)
+        b.click("#attach-ok")
+        b.wait(f"!!page.querySelector(`tr[data-unit='{s.name}']`)?.dataset.seq", 60)
+        equal(listed().count(s.name), 1, "attached units of the name")
+
+        b.click(f"tr[data-unit='{s.name}'] a")
+        load(s, connections=4, number=2000)
+
+        def pair():
+            shown, of_qosctl = shown_figures(b), qosctl_json("show", s.name)[0]
+            return shown and shown["seq"] == of_qosctl["seq"] and (shown, of_qosctl["requests"]["server"])
+        shown, server = wait_for("page and qosctl have the same reading", pair, 20, pause=0.01)
+        within(shown["rate"], server["rate"], 1e-12, 0, "rate on the page of the unit")
+        b.wait(has_text(f"127.0.0.1:{s.port}"))
+
+        set_threshold(b, name="wrong", metric="requests.server.nothing", limit="1")
+        b.wait(has_text("requests.server.nothing", ".error"))
+        set_threshold(b, name="busy", metric="requests.server.rate", limit="1", window="1s")
+        b.wait(has_text("requests.server.rate > 1 over 1s", "table code"))
+        equal([t["name"] for t in qosctl_json("list-thresholds", s.name)], ["busy"], "thresholds")
+
+        b.evaluate("page.querySelector('nav a').click()")
+        b.wait(f"!!page.querySelector(`tr[data-unit='{s.name}']`)?.dataset.seq")
+        c = Client(s, connections=1, think_us=10000, duration_ms=600000)
+        b.wait(has_text("busy", ".alerts"))
+        c.stop()
+        b.wait("page.querySelector('.alerts').innerText === ''")
+
+        b.click(f"tr[data-unit='{s.name}'] a")
+        b.click("#detach")
+        b.wait(has_text("The unit is not attached") + " || " + has_text("No readings"))
+        equal(listed().count(s.name), 0, "attached units of the name")
         equal(b.messages(), [], "messages of the page")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 def texts_of(source):
     """Arguments of _(), which may be several strings that are added."""
-    for match in re.finditer(r'\b_\(\s*("(?:[^"\\]|\\.)*"(?:\s*\+\s*"(?:[^"\\]|\\.)*")*)\s*\)', source):
+    for match in re.finditer(r'\b_\(\s*("(?:[^"\\]|\\.)*"(?:\s*\+\s*"(?:[^"\\]|\\.)*")*),?\s*\)', source):
         yield "".join(json.loads(part) for part in re.findall(r'"(?:[^"\\]|\\.)*"', match[1]))
 
 
