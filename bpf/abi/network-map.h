@@ -44,6 +44,11 @@ enum qos_network_distribution {
         QOS_NETWORK_RECEIVING_BACKLOG,  /* the same, if a process had locked the socket */
         QOS_NETWORK_RECEIVING_SOCKET,   /* from TCP to the application */
         QOS_NETWORK_RECEIVING_TOTAL,    /* from the arrival stamp to the application */
+        QOS_NETWORK_TRANSMITTING_IP,    /* of a segment: from TCP to the queue of the device */
+        QOS_NETWORK_TRANSMITTING_TOTAL, /* from TCP to the driver */
+        QOS_NETWORK_TRANSMITTING_PACING, /* how long it has to wait in the queue for its time to leave */
+        QOS_NETWORK_RTT_KERNEL,         /* of a segment and its acknowledgement: from TCP to the driver */
+        QOS_NETWORK_RTT_WIRE,           /* the rest of the round-trip time */
         QOS_NETWORK_DISTRIBUTIONS,
 };
 

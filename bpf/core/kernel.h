@@ -482,12 +482,28 @@ struct tcp_skb_cb {
         __u32 seq;
         __u32 end_seq;
         __u8 tcp_flags;
+        __u32 ack_seq;
+};
+
+struct net_device {
+        unsigned char lower_level; /* 1: no device below */
+};
+
+struct skb_shared_info {
+        unsigned short gso_segs;
 };
 
 struct sk_buff {
         struct sock *sk;
+        struct net_device *dev;
         unsigned int len;
+        unsigned int truesize;
+        __u16 transport_header; /* offset */
+        unsigned int end;       /* offset of struct skb_shared_info */
+        unsigned char *head;
         unsigned char *data;
+        __u64 tstamp;
+        __u8 tstamp_type : 2;   /* enum skb_tstamp_type */
         char cb[48];
 };
 

@@ -7,12 +7,14 @@
 #include "flow-map.bpf.h"
 #include "tcp-segment.bpf.h"
 #include "receive-queue.h"
+#include "sent-segments.h"
 
 /* The last segment of a unit at the IP layer of this CPU: without a backlog TCP gets it next. */
 struct arrival {
         __u64 skb;              /* its address; 0: TCP has got it */
         __u64 ip_at;            /* CLOCK_MONOTONIC ns */
         __u64 came_at;          /* the same of its arrival stamp; 0: not known */
+        __u64 tcp_at;           /* the same when TCP gets it */
 };
 
 BPF_ARRAY_MAP(arrivals, PERCPU_ARRAY, 1, struct arrival) __weak;
@@ -33,6 +35,7 @@ struct flow_path {
         struct receive_queue unread;    /* under the lock of the socket */
         __u64 next;                     /* index of the next delayed segment */
         struct delayed delayed[DELAYED_SEGMENTS];
+        struct sent_segments sent;
 };
 
 BPF_STORAGE_MAP(flow_paths, SK, struct flow_path) __weak;
@@ -41,12 +44,11 @@ BPF_STORAGE_MAP(flow_paths, SK, struct flow_path) __weak;
 void* bpf_rdonly_cast___path(const void *object, __u32 type_id) __ksym;
 
 /* When a segment that TCP gets from the backlog has passed the IP layer. */
-static __always_inline void path_find_delayed(struct flow_path *p, __u32 seq, __u64 now,
-                                              struct arrival *ret) {
+static __always_inline void path_find_delayed(struct flow_path *p, __u32 seq, struct arrival *ret) {
         for (__u32 i = 0; i < DELAYED_SEGMENTS; i++) {
                 struct delayed *d = p->delayed + i;
 
-                if (d->seq != seq || d->ip_at == 0 || d->ip_at > now)
+                if (d->seq != seq || d->ip_at == 0 || d->ip_at > ret->tcp_at)
                         continue;
                 ret->ip_at = d->ip_at;
                 ret->came_at = d->came_at;
@@ -55,18 +57,58 @@ static __always_inline void path_find_delayed(struct flow_path *p, __u32 seq, __
         }
 }
 
+static __attribute__((noinline)) int path_acknowledge(const struct flow *f, const struct sent_segment *s,
+                                                      __u64 came_at) {
+        __u64 now = bpf_ktime_get_ns();
+        struct qos_network_counts *live;
+        __u32 generation;
+        void *map;
+
+        if (!f || !s || came_at < s->left_at)
+                return 0;
+        map = network_map_get(&f->owner, &generation);
+        live = map ? network_enter(map, now) : NULL;
+        if (!live)
+                return 0;
+        network_sample(map, live, now, QOS_NETWORK_RTT_KERNEL, s->kernel + now - came_at);
+        network_sample(map, live, now, QOS_NETWORK_RTT_WIRE, came_at - s->left_at);
+        return 0;
+}
+
+static __attribute__((noinline)) int path_record_data(struct sock *sk, const struct flow *f,
+                                                      const struct arrival *arrived) {
+        __u64 now = bpf_ktime_get_ns();
+        struct qos_network_counts *live;
+        __u32 generation;
+        void *map;
+
+        if (!sk || !f || !arrived)
+                return 0;
+        map = network_map_get(&f->owner, &generation);
+        live = map ? network_enter(map, now) : NULL;
+        if (!live)
+                return 0;
+        if (arrived->came_at == 0)
+                network_add(live, QOS_NETWORK_UNSTAMPED, 1);
+        else
+                network_sample(map, live, now, QOS_NETWORK_RECEIVING_DRIVER,
+                               arrived->ip_at - arrived->came_at);
+        if (arrived->ip_at != 0)
+                network_sample(map, live, now, sk->sk_lock.owned ? QOS_NETWORK_RECEIVING_BACKLOG :
+                               QOS_NETWORK_RECEIVING_IP, arrived->tcp_at - arrived->ip_at);
+        return 0;
+}
+
 /* TCP gets a segment of an established connection, under the lock of the socket. */
 static __attribute__((noinline)) int path_receive(struct sock *sk, struct sk_buff *skb, struct flow *f) {
         struct arrival arrived = {}, *a;
+        struct sent_segment sent = {};
         const struct tcp_skb_cb *cb;
-        struct qos_network_counts *live;
         struct unread unread;
         struct tcp_sock *tp;
-        __u32 zero = 0, generation, rcv_nxt, end;
+        __u32 zero = 0, rcv_nxt, seq, end;
         struct flow_path *p;
-        bool delayed;
-        __u64 now;
-        void *map;
+        bool data;
 
         if (!sk || !skb || !f)
                 return 0;
@@ -75,24 +117,30 @@ static __attribute__((noinline)) int path_receive(struct sock *sk, struct sk_buf
         if (!tp)
                 return 0;
         rcv_nxt = tp->rcv_nxt;
+        seq = cb->seq;
         end = cb->end_seq - (cb->tcp_flags & TCP_FLAG_FIN);
-        if (cb->seq == end || (__s32) (cb->seq - rcv_nxt) > 0 || (__s32) (end - rcv_nxt) <= 0)
-                return 0;
-        p = bpf_sk_storage_get(&flow_paths, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        data = seq != end && (__s32) (seq - rcv_nxt) <= 0 && (__s32) (end - rcv_nxt) > 0;
+        p = bpf_sk_storage_get(&flow_paths, sk, 0, data ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
         if (!p) {
-                element_lost(QOS_STATISTIC_LOST_FLOW_PATHS, &f->owner);
+                if (data)
+                        element_lost(QOS_STATISTIC_LOST_FLOW_PATHS, &f->owner);
                 return 0;
         }
 
-        now = bpf_ktime_get_ns();
-        delayed = sk->sk_lock.owned;
+        if (!sent_segments_take(&p->sent, cb->ack_seq, &sent) && !data)
+                return 0;
+        arrived.tcp_at = bpf_ktime_get_ns();
         a = bpf_map_lookup_elem(&arrivals, &zero);
         if (a && a->skb == (__u64) skb) {
                 arrived.ip_at = a->ip_at;
                 arrived.came_at = a->came_at;
                 a->skb = 0;
-        } else if (delayed)
-                path_find_delayed(p, cb->seq, now, &arrived);
+        } else if (sk->sk_lock.owned)
+                path_find_delayed(p, seq, &arrived);
+        if (sent.left_at != 0 && arrived.came_at != 0)
+                path_acknowledge(f, &sent, arrived.came_at);
+        if (!data)
+                return 0;
 
         /* What network_read has not seen being read has no time */
         for (__u32 i = 0; i < UNREAD_ELEMENTS; i++)
@@ -100,19 +148,6 @@ static __attribute__((noinline)) int path_receive(struct sock *sk, struct sk_buf
                         break;
         /* The application reads from the MPTCP connection, not from this one */
         if (!(bpf_core_field_exists(tp->is_mptcp) && tp->is_mptcp))
-                receive_queue_add(&p->unread, rcv_nxt, end, now, arrived.came_at);
-
-        map = network_map_get(&f->owner, &generation);
-        live = map ? network_enter(map, now) : NULL;
-        if (!live)
-                return 0;
-        if (arrived.came_at == 0)
-                network_add(live, QOS_NETWORK_UNSTAMPED, 1);
-        else
-                network_sample(map, live, now, QOS_NETWORK_RECEIVING_DRIVER,
-                               arrived.ip_at - arrived.came_at);
-        if (arrived.ip_at != 0)
-                network_sample(map, live, now, delayed ? QOS_NETWORK_RECEIVING_BACKLOG :
-                               QOS_NETWORK_RECEIVING_IP, now - arrived.ip_at);
-        return 0;
+                receive_queue_add(&p->unread, rcv_nxt, end, arrived.tcp_at, arrived.came_at);
+        return path_record_data(sk, f, &arrived);
 }

@@ -436,6 +436,28 @@ static void receiving_fill(const ReadingContext *c, const NetworkReading *readin
                 network_get_distribution(reading, QOS_NETWORK_RECEIVING_TOTAL, n, &ret->receiving.total);
 }
 
+static void transmitting_fill(const ReadingContext *c, const NetworkReading *reading, Network *ret) {
+        const uint64_t *nsec = reading->counts.sums + QOS_NETWORK_NSEC;
+        Distribution *ip = &ret->transmitting.ip, *total = &ret->transmitting.total;
+        unsigned n = c->minimum_samples;
+        bool queue = is_measured(c->measured, MEASURED_TRANSMITTING_IP),
+             xmit = is_measured(c->measured, MEASURED_TRANSMITTING_TOTAL);
+
+        if (queue) {
+                network_get_distribution(reading, QOS_NETWORK_TRANSMITTING_IP, n, ip);
+                network_get_distribution(reading, QOS_NETWORK_TRANSMITTING_PACING, n,
+                                         &ret->transmitting.pacing);
+        }
+        if (xmit)
+                network_get_distribution(reading, QOS_NETWORK_TRANSMITTING_TOTAL, n, total);
+        if (!queue || !xmit || ip->count == 0 || total->count == 0)
+                return;
+        /* At a boundary of the window, segments may be between both */
+        ret->transmitting.qdisc = nsec[QOS_NETWORK_TRANSMITTING_TOTAL] / total->count;
+        ret->transmitting.qdisc -= MIN(ret->transmitting.qdisc,
+                                       nsec[QOS_NETWORK_TRANSMITTING_IP] / ip->count);
+}
+
 void network_metrics_fill(const ReadingContext *c, const NetworkReading *reading, Network *ret) {
         const uint64_t *sums = reading->counts.sums, *flows = sums + QOS_NETWORK_FLOWS;
         double alive, limited;
@@ -448,6 +470,12 @@ void network_metrics_fill(const ReadingContext *c, const NetworkReading *reading
         receiving_fill(c, reading, ret);
         if (is_measured(c->measured, MEASURED_DROPS))
                 ret->drops = sums_add(sums + QOS_NETWORK_DROPS, QOS_DROP_ROWS);
+        transmitting_fill(c, reading, ret);
+        if (is_measured(c->measured, MEASURED_RTT_PARTS)) {
+                network_get_distribution(reading, QOS_NETWORK_RTT_KERNEL, c->minimum_samples,
+                                         &ret->rtt_kernel);
+                network_get_distribution(reading, QOS_NETWORK_RTT_WIRE, c->minimum_samples, &ret->rtt_wire);
+        }
         if (!is_measured(c->measured, MEASURED_FLOWS))
                 return;
         for (unsigned i = 0; i < QOS_FLOW_TICKS; i++)

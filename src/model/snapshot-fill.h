@@ -52,6 +52,9 @@ typedef enum Measured {
         MEASURED_RECEIVING_SOCKET,      /* from there to the application */
         MEASURED_RECEIVING_TOTAL,
         MEASURED_DROPS,
+        MEASURED_TRANSMITTING_IP,       /* the way of segments to the queue of the device */
+        MEASURED_TRANSMITTING_TOTAL,    /* and to the driver */
+        MEASURED_RTT_PARTS,
         _MEASURED_MAX,
 } Measured;
 

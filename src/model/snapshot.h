@@ -279,6 +279,7 @@ typedef struct Network {
         uint64_t drops;                 /* packets that this machine has discarded */
         Distribution duration;          /* of connections that ended */
         Distribution rtt;               /* samples of connections younger than the attach */
+        Distribution rtt_kernel, rtt_wire; /* parts of it, of segments and their acknowledgements */
         struct {
                 Distribution handshake; /* of connections that the unit has opened */
                 uint64_t syn_retransmits;
@@ -289,6 +290,11 @@ typedef struct Network {
                                          * network-map.h */
                 uint64_t unstamped;     /* segments whose arrival is not known */
         } receiving;
+        struct {
+                Distribution ip, total, pacing; /* of segments other than mere acknowledgements, see
+                                         * network-map.h */
+                uint64_t qdisc;         /* mean ns between ip and total */
+        } transmitting;
         struct {
                 double application, peer_window, send_buffer, network; /* shares of the time that connections
                                          * existed, together 1; NaN if there were none */

@@ -156,6 +156,23 @@ static void print_drops(const Reading *r) {
         line_end();
 }
 
+static void print_transmitting(const Reading *r) {
+        uint64_t n, ip, qdisc;
+        char buf[FORMAT_MAX];
+
+        if (reading_unsigned(r, NETWORK "transmitting.ip.mean", &ip) &&
+            reading_unsigned(r, NETWORK "transmitting.qdisc", &qdisc)) {
+                print_key("Transmitting");
+                line_add("IP mean %s", format_duration(buf, ip));
+                line_add(", qdisc mean %s", format_duration(buf, qdisc));
+                line_end();
+        }
+        if (reading_unsigned(r, NETWORK "transmitting.total.count", &n) && n > 0)
+                print_distribution(r, "transmitting.total", "", "segments");
+        if (reading_unsigned(r, NETWORK "transmitting.pacing.count", &n) && n > 0)
+                print_distribution(r, "transmitting.pacing", "Paced", "segments");
+}
+
 bool network_print(const Reading *r, bool all) {
         char sent[FORMAT_MAX], received[FORMAT_MAX], read[FORMAT_MAX], written[FORMAT_MAX];
         uint64_t covered;
@@ -185,8 +202,11 @@ bool network_print(const Reading *r, bool all) {
         if (!all)
                 return true;
         print_distribution(r, "rtt", "Round trips", "samples");
+        print_distribution(r, "rttKernel", "Own kernel", "samples");
+        print_distribution(r, "rttWire", "Wire and peer", "samples");
         print_connecting(r);
         print_receiving(r);
+        print_transmitting(r);
         print_distribution(r, "duration", "Ended", "connections");
         return true;
 }

@@ -68,6 +68,7 @@ extern const sd_varlink_symbol
         vl_type_DropReason,
         vl_type_NetworkConnecting,
         vl_type_NetworkReceiving,
+        vl_type_NetworkTransmitting,
         vl_type_NetworkLimits,
         vl_type_Network,
         vl_type_ThreadState;

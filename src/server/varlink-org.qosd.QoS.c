@@ -591,6 +591,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_NetworkConnecting,
                 SYMBOL_COMMENT("The way of arriving segments, with data and in sequence, in the window"),
                 &vl_type_NetworkReceiving,
+                SYMBOL_COMMENT("The way of segments that a unit sends, in the window"),
+                &vl_type_NetworkTransmitting,
                 SYMBOL_COMMENT("What limits sending on TCP connections"),
                 &vl_type_NetworkLimits,
                 SYMBOL_COMMENT("What TCP counts on the connections of a unit, as a server and as a client"),

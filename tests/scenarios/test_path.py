@@ -2,9 +2,11 @@
 """The probe network: the time that segments spend in each layer, compared with what the application does."""
 
 import socket
+import subprocess
 import time
 
-from scenario import attach, check, equal, test, wait_for, within
+import scenario
+from scenario import attach, check, equal, run, test, wait_for, within
 from test_flows import Flows, network
 
 
@@ -54,7 +56,7 @@ def exchange(unit, s, n):
         unit.do("conns[0].recv(1)")
 
 
-@test(deadline=90, own_daemon=True, needs_vm=True, vm="nightly")
+@test(deadline=90, own_daemon=True, needs_vm="the clock, and arrival stamps, are those of all labs", vm="nightly")
 def arrival_stamps(qosd_conf):
     """With ReceiveTimestamps=no the kernel stamps no packets, unless others request that: what begins at the stamp is
     absent, and counted. The same holds while the clock is set, and no time is wrong by the step."""
@@ -84,3 +86,77 @@ def arrival_stamps(qosd_conf):
     equal((r["unstamped"] + r["driver"]["count"], r["socket"]["count"]), (48, 48), "segments")
     check(r["driver"]["count"] >= 5 and r["driver"]["max"] < 60e9 and r["total"]["max"] < 60e9, f"times: {r}")
     s.close()
+
+
+@test(deadline=60, own_daemon=True)
+def segments_on_their_way_out():
+    """Each segment that a unit sends counts at the queue of the device and at the driver, mere acknowledgements do
+    not."""
+    u = Flows()
+    attach(u, "--probes=requests,network")
+    u.start()
+    s = socket.create_connection(("127.0.0.1", u.port))
+    u.do("conns[0] = server.accept()[0]; conns[0].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)")
+    exchange(u, s, 20)
+    equal(network(u)["transmitting"]["total"]["count"], 0, "acknowledgements")
+    for _ in range(30):
+        u.do("conns[0].sendall(b'y')")
+        s.recv(1)
+    t = network(u)["transmitting"]
+    equal((t["ip"]["count"], t["total"]["count"], t["pacing"]["count"]), (30, 30, 0), "segments")
+    check(0 < t["ip"]["mean"] <= t["total"]["mean"], f"times: {t}")
+    within(t["qdisc"], t["total"]["mean"] - t["ip"]["mean"], 0, 1, "mean time in the queue")
+    s.close()
+
+
+@test(deadline=60, own_daemon=True)
+def parts_of_round_trips():
+    """Round trips over a link with a known delay: nearly all of it is on the wire; both parts together are not longer
+    than the client sees."""
+    cable = scenario.Cable(delay_us=10000)
+    u = Flows(settings=f"NetworkNamespacePath=/run/netns/{cable.b}")
+    attach(u, "--probes=requests,network")
+    u.start()
+    client = subprocess.Popen([*scenario.nsenter(cable.a), "python3", "-c", f"""
+import socket
+s = socket.create_connection(("{cable.address_b}", {u.port}))
+for _ in range(20): s.sendall(b"x"); s.recv(1)
+s.close()"""])
+    u.do("conns[0] = server.accept()[0]\nwhile conns[0].recv(1): conns[0].sendall(b'y')")
+    equal(client.wait(), 0, "client")
+    f = wait_for("all is recorded", lambda: (f := network(u))["rttWire"]["count"] >= 20 and f)
+    equal((f["rttWire"]["count"], f["rttKernel"]["count"]), (20, 20), "samples")
+    # 10 ms in each direction; relays take some time themselves
+    check(20e6 <= f["rttWire"]["p50"] * 1.2 and f["rttKernel"]["mean"] < f["rttWire"]["mean"] / 2, f"parts: {f}")
+    cable.cut()
+
+
+@test(deadline=120, needs_vm="the development kernel has no tbf", vm="nightly")
+def token_bucket():
+    """A segment of each of ten connections in a token bucket filter: the last one waits until the others have left."""
+    netns, device = f"{scenario.prefix}-tbf", f"{scenario.prefix[-8:]}t"
+    run("ip", "netns", "add", netns)
+    run("ip", "link", "add", device, "type", "veth", "peer", "name", "peer", "netns", netns)
+    for command in (("addr", "add", "10.203.0.1/24", "dev", device), ("link", "set", device, "up")):
+        run("ip", *command)
+    for command in (("addr", "add", "10.203.0.2/24", "dev", "peer"), ("link", "set", "peer", "up")):
+        run("ip", "-n", netns, *command)
+    u = Flows()
+    attach(u, "--probes=requests,network")
+    u.start()
+    clients = []
+    for i in range(10):
+        code = f"import socket, time; s = socket.create_connection(('10.203.0.1', {u.port})); time.sleep(99)"
+        clients.append(subprocess.Popen([*scenario.nsenter(netns), "python3", "-c", code]))
+        u.do(f"conns[{i}] = server.accept()[0]")
+    equal(network(u)["transmitting"]["total"]["count"], 0, "segments before")
+    run("tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", "1mbit", "burst", "1600", "limit", "100000")
+    u.do("for i in range(10): conns[i].sendall(b'y' * 1400)")
+    t = wait_for("all have left", lambda: (t := network(u)["transmitting"])["total"]["count"] == 10 and t)
+    # 1400 bytes with the headers of TCP (with timestamps), IP and Ethernet, at 1 Mbit/s
+    each = (1400 + 32 + 20 + 14) * 8 * 1000
+    within(t["total"]["max"], 9 * each, 0.1, 5e6, "the last one")
+    within(t["total"]["mean"], 4.5 * each, 0.1, 5e6, "mean of all")
+    for client in clients:
+        client.kill()
+    run("ip", "link", "del", device)

@@ -345,11 +345,16 @@ class Figures(Test):
                    "rtt": {"count": 300, "mean": 52000, "p50": 51000, "max": 1000000},
                    "connecting": {"handshake": {"count": 5, "mean": 60000, "max": 70000}, "synRetransmits": 2,
                                   "portsExhausted": 1},
+                   "rttKernel": {"count": 200, "mean": 7000, "max": 9000},
+                   "rttWire": {"count": 200, "mean": 45000, "max": 90000},
                    "receiving": {"driver": {"count": 90, "mean": 1000, "max": 2000},
                                  "ip": {"count": 89, "mean": 2000, "max": 2500},
                                  "backlog": {"count": 0},
                                  "socket": {"count": 90, "mean": 30000, "max": 100000},
-                                 "total": {"count": 90, "mean": 33000, "p50": 32000, "max": 110000}, "unstamped": 0}}
+                                 "total": {"count": 90, "mean": 33000, "p50": 32000, "max": 110000}, "unstamped": 0},
+                   "transmitting": {"ip": {"count": 80, "mean": 3000, "max": 4000}, "qdisc": 5000,
+                                    "total": {"count": 80, "mean": 8000, "max": 9000},
+                                    "pacing": {"count": 2, "mean": 40000, "max": 50000}}}
         self.qosd.add("sender.service", network=network)
         for columns in (40, 80, 200):
             text = " ".join(" ".join(self.screen("status", "sender", columns=columns)).split())
@@ -363,10 +368,15 @@ class Figures(Test):
                              "Discarded: 45 packets: REASON_0 9, REASON_1 8, REASON_2 7, REASON_3 6, REASON_4 5, "
                              "REASON_5 4, REASON_6 3, REASON_7 2, others 2 "
                              "Round trips: 300 samples, mean 52.0us, P50 51.0us, max 1.00ms "
+                             "Own kernel: 200 samples, mean 7.00us, max 9.00us "
+                             "Wire and peer: 200 samples, mean 45.0us, max 90.0us "
                              "Connecting: 5 handshakes, mean 60.0us, max 70.0us "
                              "SYN retransmitted 2, without local port 1 "
                              "Receiving: driver mean 1.00us, IP mean 2.00us, socket mean 30.0us "
                              "90 segments, mean 33.0us, P50 32.0us, max 110us "
+                             "Transmitting: IP mean 3.00us, qdisc mean 5.00us "
+                             "80 segments, mean 8.00us, max 9.00us "
+                             "Paced: 2 segments, mean 40.0us, max 50.0us "
                              "Ended: 7 connections, mean 1.50ms, max 9.00ms")
         self.assertEqual(json.loads(self.out_of("network", "sender", "--json=short")),
                          {"unit": "sender.service", "network": network})

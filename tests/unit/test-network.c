@@ -24,6 +24,7 @@ static union qos_network_element* network_element(void *map, __u32 i) {
 #include "drops.h"
 #include "flow.h"
 #include "receive-queue.h"
+#include "sent-segments.h"
 
 #define START (1000 * NSEC_PER_SEC)
 
@@ -349,10 +350,44 @@ static void test_drops(void) {
         check(r.counts.sums[QOS_NETWORK_NSEC] == 0);
 }
 
+/* Acknowledgements of the last segments, of retransmitted ones, and of another connection of the socket. */
+static void test_sent_segments(void) {
+        struct sent_segments q = {};
+        struct sent_segment s;
+        uint32_t seq = ISS;
+
+        check(!sent_segments_take(&q, 0, &s));
+        for (unsigned i = 0; i < 6; i++, seq += 1000)
+                sent_segments_add(&q, seq, &(struct sent_segment) { seq + 1000, i, 100 + i }, ISS,
+                                  ISS + 9000);
+        /* The first two are forgotten */
+        check(!sent_segments_take(&q, ISS + 1000, &s) && !sent_segments_take(&q, ISS + 2000, &s));
+        check(!sent_segments_take(&q, ISS + 3500, &s));
+        check(sent_segments_take(&q, ISS + 3000, &s) && s.kernel == 2 && s.left_at == 102);
+        check(!sent_segments_take(&q, ISS + 3000, &s));
+
+        /* Retransmitted: what ends behind its beginning is not measured */
+        sent_segments_add(&q, ISS + 4000, &(struct sent_segment) { ISS + 5000, 0, 200 }, ISS + 3000,
+                          ISS + 9000);
+        check(!sent_segments_take(&q, ISS + 5000, &s) && !sent_segments_take(&q, ISS + 6000, &s));
+        check(sent_segments_take(&q, ISS + 4000, &s) && s.left_at == 103);
+
+        /* All is acknowledged, and more is written; then another connection */
+        sent_segments_add(&q, ISS + 6000, &(struct sent_segment) { ISS + 6010, 0, 300 }, ISS + 6000,
+                          ISS + 6010);
+        check(sent_segments_take(&q, ISS + 6010, &s) && s.left_at == 300);
+        for (uint32_t other = 12345; other < UINT32_MAX - 100000000; other += 100000000) {
+                sent_segments_add(&q, other, &(struct sent_segment) { other + 10, 0, 400 }, other,
+                                  other + 10);
+                check(sent_segments_take(&q, other + 10, &s) && s.left_at == 400);
+        }
+}
+
 int main(void) {
         test_drops();
         test_windows();
         test_receive_queue();
+        test_sent_segments();
         test_bytes();
         test_torn();
         test_join();

@@ -84,6 +84,14 @@ const OtherDistribution network_distributions[QOS_NETWORK_DISTRIBUTIONS] = {
                                             offsetof(Metrics, network.receiving.socket) },
         [QOS_NETWORK_RECEIVING_TOTAL]   = { "network.receiving.total",
                                             offsetof(Metrics, network.receiving.total) },
+        [QOS_NETWORK_TRANSMITTING_IP]     = { "network.transmitting.ip",
+                                              offsetof(Metrics, network.transmitting.ip) },
+        [QOS_NETWORK_TRANSMITTING_TOTAL]  = { "network.transmitting.total",
+                                              offsetof(Metrics, network.transmitting.total) },
+        [QOS_NETWORK_TRANSMITTING_PACING] = { "network.transmitting.pacing",
+                                              offsetof(Metrics, network.transmitting.pacing) },
+        [QOS_NETWORK_RTT_KERNEL] = { "network.rttKernel", offsetof(Metrics, network.rtt_kernel) },
+        [QOS_NETWORK_RTT_WIRE]   = { "network.rttWire", offsetof(Metrics, network.rtt_wire) },
 };
 
 /* A distribution that other maps than that of requests have. */
