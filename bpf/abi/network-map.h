@@ -39,6 +39,7 @@ enum qos_network_distribution {
         QOS_NETWORK_RTT,                /* round-trip times as TCP measures them */
         QOS_NETWORK_DURATION,           /* from the end of the handshake to the end of the connection */
         QOS_NETWORK_HANDSHAKE,          /* from connect(2) to the end of the handshake */
+        QOS_NETWORK_PORTS,              /* from connect(2) to the first SYN */
         QOS_NETWORK_RECEIVING_DRIVER,   /* of a segment with data: from its arrival stamp to the IP layer */
         QOS_NETWORK_RECEIVING_IP,       /* from there to TCP */
         QOS_NETWORK_RECEIVING_BACKLOG,  /* the same, if a process had locked the socket */

@@ -581,6 +581,7 @@ struct tcp_sock {
         __u32 srtt_us;          /* in eighths */
         struct minmax rtt_min;  /* us */
         __u8 nonagle : 4;
+        __u8 fastopen_connect : 1;      /* TCP_FASTOPEN_CONNECT */
         __u32 total_retrans;
         __u16 total_rto;        /* timeouts of retransmissions */
         __u32 snd_wl1;          /* beginning of the segment that has updated the window last */

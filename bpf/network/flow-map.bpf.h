@@ -48,6 +48,7 @@ struct flow {
         __u64 never;            /* 0, see overhead_begin_sample() */
         __u64 recorded_at;      /* jiffies */
         __u64 since;            /* CLOCK_MONOTONIC ns when it was established; 0: not yet, or not known */
+        __u32 searches;         /* 1: connect(2) has not sent a SYN yet */
         struct bpf_spin_lock lock; /* of what follows: the iterator does not hold the lock of the socket */
         __u64 connects_at;      /* CLOCK_MONOTONIC ns of connect(2); 0: not known */
         __u32 max_queued;       /* most bytes written and not acknowledged */

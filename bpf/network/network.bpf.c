@@ -7,7 +7,7 @@
  *   network_move                           a segment has arrived: its way until there, and what TCP
  *                                          counts if 100 ms have passed
  *   network_recovery                       TCP begins to recover from a loss
- *   network_rtt                            TCP has measured a round-trip time
+ *   network_rtt                            TCP has measured a round-trip time, or is about to send a SYN
  *   network_drop                           a packet is discarded (drops.bpf.h)
  *   network_flows                          iterator: records all connections
  *   network_walk                           the same, by the files of all tasks
@@ -194,6 +194,9 @@ static __attribute__((noinline)) int flow_update(struct sock *sk, __u32 state, _
         m.client = state == TCP_SYN_SENT || event == FLOW_CONNECTS;
         m.now = bpf_ktime_get_ns();
         flow_read(sk, tp, state, &fields);
+        /* With TCP_FASTOPEN_CONNECT the SYN may wait for the first write */
+        if (event == FLOW_CONNECTS)
+                f->searches = !BPF_CORE_READ_BITFIELD(tp, fastopen_connect);
         bpf_spin_lock(&f->lock);
         flow_apply(f, &fields, &m, &change);
         bpf_spin_unlock(&f->lock);
@@ -343,6 +346,16 @@ int network_rtt(struct bpf_sock_ops *ctx) {
                 live = map ? network_enter(map, now) : NULL;
                 if (live)
                         network_sample(map, live, now, QOS_NETWORK_RTT, ctx->args[0] * 1000ULL);
+        } else if (ctx->op == BPF_SOCK_OPS_TCP_CONNECT_CB) {
+                f = bpf_sk_storage_get(&flows, sk, 0, 0);
+                if (!f || !f->searches || f->connects_at == 0)
+                        return 1;
+                f->searches = 0;
+                map = network_map_get(&f->owner, &generation);
+                now = bpf_ktime_get_ns();
+                live = map ? network_enter(map, now) : NULL;
+                if (live)
+                        network_sample(map, live, now, QOS_NETWORK_PORTS, now - f->connects_at);
         } else if (ctx->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB ||
                    ctx->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB) {
                 c = bpf_sk_storage_get(&conns, sk, 0, 0);

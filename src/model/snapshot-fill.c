@@ -468,6 +468,9 @@ void network_metrics_fill(const ReadingContext *c, const NetworkReading *reading
         if (is_measured(c->measured, MEASURED_RTT))
                 network_get_distribution(reading, QOS_NETWORK_RTT, c->minimum_samples, &ret->rtt);
         receiving_fill(c, reading, ret);
+        if (is_measured(c->measured, MEASURED_RTT))
+                network_get_distribution(reading, QOS_NETWORK_PORTS, c->minimum_samples,
+                                         &ret->connecting.ports);
         if (is_measured(c->measured, MEASURED_DROPS))
                 ret->drops = sums_add(sums + QOS_NETWORK_DROPS, QOS_DROP_ROWS);
         transmitting_fill(c, reading, ret);

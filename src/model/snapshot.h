@@ -281,6 +281,7 @@ typedef struct Network {
         Distribution rtt;               /* samples of connections younger than the attach */
         Distribution rtt_kernel, rtt_wire; /* parts of it, of segments and their acknowledgements */
         struct {
+                Distribution ports;     /* search for a local port */
                 Distribution handshake; /* of connections that the unit has opened */
                 uint64_t syn_retransmits;
                 uint64_t ports_exhausted; /* that failed for want of a local port */

@@ -420,7 +420,7 @@ const ProgramDescription program_table[_PROGRAM_MAX] = {
                                            "network.recoveries" },
         [PROGRAM_NETWORK_RTT]          = { "network_rtt", "network", "sockops",
                                            HOOK_CGROUP_SOCKOPS, 0,
-                                           "network.rtt" },
+                                           "network.rtt, network.connecting.ports" },
         [PROGRAM_NETWORK_DROP]         = { "network_drop", "network", "tp_btf/kfree_skb",
                                            HOOK_TRACEPOINT, 0,
                                            "network.drops" },

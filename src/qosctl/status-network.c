@@ -84,10 +84,12 @@ static void print_distribution(const Reading *r, const char *path, const char *k
 }
 
 static void print_connecting(const Reading *r) {
-        uint64_t retransmits, exhausted;
+        uint64_t retransmits, exhausted, searches;
         char buf[FORMAT_MAX];
 
         print_distribution(r, "connecting.handshake", "Connecting", "handshakes");
+        if (reading_unsigned(r, NETWORK "connecting.ports.count", &searches) && searches > 0)
+                print_distribution(r, "connecting.ports", "", "searches for a port");
         if (!reading_unsigned(r, NETWORK "connecting.synRetransmits", &retransmits) ||
             !reading_unsigned(r, NETWORK "connecting.portsExhausted", &exhausted) ||
             retransmits + exhausted == 0)

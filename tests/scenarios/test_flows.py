@@ -228,6 +228,45 @@ def limits_of_sending():
 
 
 @test(deadline=60)
+def limit_of_the_send_buffer():
+    """Over a path of 40 ms, a send buffer that takes less than the congestion window: the share is what sock_diag says
+    of the time since the connection was opened."""
+    cable = Cable(delay_us=20000)
+    u = Flows(settings=f"NetworkNamespacePath=/run/netns/{cable.b}")
+    attach(u, "--probes=requests,network")
+    u.start()
+    client = Flows(settings=f"NetworkNamespacePath=/run/netns/{cable.a}")
+    client.start()
+    # A window for all of it, as nothing is read: SO_RCVBUFFORCE
+    begin = time.monotonic()
+    client.do("s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, 33, 1 << 24); "
+              f"s.connect(('{cable.address_b}', {u.port}))")
+    connected = time.monotonic()
+    u.do("conns[0] = server.accept()[0]; conns[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)")
+    u.do("import time\nend = time.monotonic() + 3\nwhile time.monotonic() < end: conns[0].send(b'x' * 1000)")
+
+    def chrono():
+        line = run(*scenario.nsenter(cable.b), "ss", "-tinemOH", "state", "connected", "sport", "=",
+                   f":{u.port}").stdout
+        return {key: int(m[1]) if (m := re.search(rf" {key}:(\d+)ms", line)) else 0
+                for key in ("busy", "rwnd_limited", "sndbuf_limited")} | {"queued": int(line.split()[1])}
+
+    wait_for("all is acknowledged", lambda: chrono()["queued"] == 0)
+    truth = chrono()
+    read = time.monotonic()
+    shares = network(u)["limitedBy"]
+    after = time.monotonic()
+    check(truth["sndbuf_limited"] > 1000, f"the send buffer did not limit it: {truth}")
+    limited = truth["sndbuf_limited"] / 1000
+    check(limited / (after - begin) - 0.02 < shares["sendBuffer"] < limited / (read - connected) + 0.02,
+          f"{shares}, {truth} in {after - begin} s")
+    busy = (truth["busy"] - truth["sndbuf_limited"] - truth["rwnd_limited"]) / 1000
+    check(busy / (after - begin) - 0.02 < shares["network"] < busy / (read - connected) + 0.02,
+          f"{shares}, {truth} in {after - begin} s")
+    cable.cut()
+
+
+@test(deadline=60)
 def round_trips():
     """Round-trip times and handshakes over a link with a known delay, of both roles; older connections have none."""
     cable = Cable(delay_us=10000)
@@ -264,10 +303,16 @@ def local_ports():
     attach(u, "--probes=requests,network")
     u.start()
     u.do("listener = socket.create_server(('127.0.0.1', 7)); peer = listener.getsockname()")
-    u.do("for i in range(10): conns[i] = socket.create_connection(peer)")
-    equal(network(u)["connecting"]["portsExhausted"], 0, "while there are ports")
+    u.do("for i in range(9): conns[i] = socket.create_connection(peer)")
+    # One whose SYN may wait until there is data (TCP_FASTOPEN_CONNECT of linux/tcp.h)
+    u.do("s = socket.socket(); s.setsockopt(socket.IPPROTO_TCP, 30, 1); s.connect(peer); s.send(b'x')")
+    f = network(u)["connecting"]
+    equal((f["portsExhausted"], f["ports"]["count"], f["handshake"]["count"]), (0, 9, 10), "while there are ports")
+    check(0 < f["ports"]["mean"] < f["handshake"]["mean"] and f["ports"]["max"] < f["handshake"]["max"],
+          f"the search is a part of the handshake: {f}")
     u.do("for i in range(3): failing(socket.create_connection, peer)")
-    equal(network(u)["connecting"]["portsExhausted"], 3, "when there are none")
+    f = network(u)["connecting"]
+    equal((f["portsExhausted"], f["ports"]["count"]), (3, 9), "when there are none")
     u.do("s = socket.socket(); s.bind(('127.0.0.2', 9)); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); "
          "failing(s.connect, ('127.0.0.1', 8))")
     equal(network(u)["connecting"]["portsExhausted"], 3, "with a port of its own")

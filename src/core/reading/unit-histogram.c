@@ -72,6 +72,8 @@ const OtherDistribution storage_distributions[QOS_STORAGE_TIMED] = {
 const OtherDistribution network_distributions[QOS_NETWORK_DISTRIBUTIONS] = {
         [QOS_NETWORK_DURATION]  = { "network.duration", offsetof(Metrics, network.duration) },
         [QOS_NETWORK_RTT]       = { "network.rtt", offsetof(Metrics, network.rtt) },
+        [QOS_NETWORK_PORTS]     = { "network.connecting.ports",
+                                    offsetof(Metrics, network.connecting.ports) },
         [QOS_NETWORK_HANDSHAKE] = { "network.connecting.handshake",
                                     offsetof(Metrics, network.connecting.handshake) },
         [QOS_NETWORK_RECEIVING_DRIVER]  = { "network.receiving.driver",
