@@ -144,6 +144,9 @@ FindingKind part_find_kind(const DiagnosisEvidence *e, Part p, const DiagnosisNa
 /* diagnosis-network.c: responses delayed by TCP, and requests that arrive slowly. */
 void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d);
 
+/* diagnosis-flows.c: loss, and what limits sending, of all connections. */
+void diagnose_flows(const DiagnosisEvidence *e, Diagnosis *d);
+
 /* diagnosis-failure.c: errors, dropped connections, a unit that is down, restarting or stopped, and requests
  * that do not arrive. False: the unit cannot run, and no other rules apply. */
 bool diagnose_failures(const DiagnosisEvidence *e, Diagnosis *d);

@@ -84,10 +84,18 @@ static void summarize_finding(const DiagnosisEvidence *e, const Finding *f, Diag
                 break;
 
         case FINDING_SEND_BUFFER:
+                if (!isfinite(f->share)) {
+                        summary_append(d, "small send buffers: %s", f->text);
+                        break;
+                }
                 summarize_wait(e, f, "small send buffers", "waiting to write the response", d);
                 break;
 
         case FINDING_RECEIVE_WINDOW:
+                if (!isfinite(f->share)) {
+                        summary_append(d, "receive windows: %s", f->text);
+                        break;
+                }
                 summarize_wait(e, f, "clients read too slowly", "waiting for their receive windows", d);
                 break;
 
@@ -173,7 +181,10 @@ static void finding_advise(const DiagnosisEvidence *e, Finding *f) {
         case FINDING_NAGLE:
         case FINDING_RECEIVE_WINDOW:
         case FINDING_NETWORK:
-                (void) snprintf(next, size, "ss -tin state established");
+                if (e->flows.covered > 0)
+                        (void) snprintf(next, size, "qosctl connections %s", unit);
+                else
+                        (void) snprintf(next, size, "ss -tin state established");
                 break;
 
         case FINDING_WORKLOAD:

@@ -286,6 +286,7 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
                 diagnose_limit(e, now, d);
         }
         diagnose_network(e, d);
+        diagnose_flows(e, d);
 
         diagnose_kills(e, d);
 
@@ -377,6 +378,7 @@ void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret) {
         }
         else if (enough)
                 diagnose_slow_peers(e, ret);
+        diagnose_flows(e, ret);
         diagnose_kills(e, ret);
         diagnose_unaccepted(e, ret);
         unknown = stuck ? !waiting_is_intended(e) : isnan(f->rate) ||

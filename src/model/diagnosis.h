@@ -123,8 +123,24 @@ typedef struct DiagnosisRun {
         int stopped[DIAGNOSIS_STOPPED_MAX]; /* PIDs of the first of these */
 } DiagnosisRun;
 
+/* The kernel's names have less than 30 characters. */
+#define DIAGNOSIS_REASON_MAX 40U
+
+/* What TCP counts of all connections of the unit; per second. */
+typedef struct DiagnosisFlows {
+        double covered;                 /* ns; 0: not measured */
+        double bytes_sent, bytes_received, bytes_retransmitted;
+        double retransmits, timeouts;
+        double drops;                   /* packets that this machine discards */
+        char reason[DIAGNOSIS_REASON_MAX]; /* of most of them; or "" */
+        double by_peer_window, by_send_buffer, by_network; /* shares of the time of connections in which
+                                         * this limits sending; NaN: no connections */
+        double rtt;                     /* mean round-trip time, ns; NaN: unknown */
+} DiagnosisFlows;
+
 typedef struct DiagnosisEvidence {
         DiagnosisFigures now;
+        DiagnosisFlows flows;
         const char *unit;               /* name; NULL: commands cannot be suggested */
         DiagnosisRun run;
         double n_sends;                 /* number of samples of DiagnosisFigures.sends */

@@ -2,6 +2,7 @@
 """The probe network: what TCP counts of each connection, compared with sock_diag (ss) while connections are open, and
 with what both sides have read and written when they have ended."""
 
+import json
 import re
 import socket
 import time
@@ -225,6 +226,31 @@ def limits_of_sending():
     check(0.6 < shares["peerWindow"] < 0.8, f"3 of some 4 s: {shares}")
     within(sum(shares.values()), 1, 0.001, 0, "sum of the shares")
     s.close()
+
+
+@test(deadline=60)
+def diagnosis_of_a_window():
+    """A peer that does not read is a finding, of a unit without requests, as long as the connection exists."""
+    u = Flows()
+    attach(u, "--probes=requests,network")
+    u.start()
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+    s.connect(("127.0.0.1", u.port))
+    u.do("conns[0] = server.accept()[0]; conns[0].setblocking(False); conns[0].send(b'x' * 100000)")
+
+    def findings():
+        diagnosis = json.loads(qosctl("diagnose", u.name, "--for=2s", "--json=short").stdout)
+        return {f["kind"]: f for f in diagnosis["findings"]}
+
+    f = findings()
+    check("receiveWindow" in f, f"findings: {f}")
+    check("peers read too slowly" in f["receiveWindow"]["text"], f["receiveWindow"]["text"])
+    equal(f["receiveWindow"]["next"], f"qosctl connections {u.name}", "the next step")
+    u.do("conns[0].close()")
+    s.close()
+    # What it has waited until its end is in the next window
+    wait_for("it is no finding any more", lambda: "receiveWindow" not in findings())
 
 
 @test(deadline=60)

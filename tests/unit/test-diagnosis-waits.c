@@ -358,6 +358,78 @@ static void test_sends(void) {
               d.findings[1].kind == FINDING_SEND_BUFFER);
 }
 
+/* What TCP counts of all connections, with requests and without. */
+static void test_flows(void) {
+        static const DiagnosisFlows idle = { .covered = 10e9, .bytes_sent = 1e6, .bytes_received = 1e5,
+                                             .by_peer_window = 0.1, .by_network = 0.2, .rtt = 5 * MS };
+
+        for (unsigned with = 0; with < 2; with++) {
+                DiagnosisEvidence e = evidence();
+                const Finding *f;
+                Diagnosis d;
+
+                e.unit = "a.service";
+                if (!with)
+                        e.now.rate = 0;
+                e.flows = idle;
+                nothing(&e);
+
+                e.flows.bytes_retransmitted = 3e4;
+                e.flows.retransmits = 21;
+                f = only(&e, FINDING_NETWORK, &d);
+                check(f->certainty == CERTAINTY_LIKELY && isnan(f->share));
+                check(strstr(f->text, "3% of the bytes sent are retransmitted, 21 segments/s"));
+                check(streq(f->next, "qosctl connections a.service"));
+                e.flows.bytes_retransmitted = 1e4;
+                nothing(&e);
+                /* One segment of ten */
+                e.flows = (DiagnosisFlows) { .covered = 10e9, .bytes_sent = 1400, .retransmits = 0.1,
+                                             .bytes_retransmitted = 140, .rtt = NAN };
+                nothing(&e);
+
+                e.flows = idle;
+                e.flows.drops = 20;
+                (void) snprintf(e.flows.reason, sizeof(e.flows.reason), "QDISC_DROP");
+                f = only(&e, FINDING_NETWORK, &d);
+                check(f->certainty == CERTAINTY_CERTAIN);
+                check(strstr(f->text, "discards packets of the unit, 20/s, mostly for the reason QDISC"));
+                check(startswith(d.summary, "network: this machine discards"));
+                e.flows.drops = 5;
+                nothing(&e);
+                /* Accept queues have a rule of their own */
+                e.flows.drops = 20;
+                (void) snprintf(e.flows.reason, sizeof(e.flows.reason), "TCP_LISTEN_OVERFLOW");
+                nothing(&e);
+
+                e.flows = idle;
+                e.flows.by_peer_window = 0.4;
+                f = only(&e, FINDING_RECEIVE_WINDOW, &d);
+                check(strstr(f->text, "for 40% of the time of connections, which have data to send for "));
+                check(startswith(d.summary, "receive windows: peers read too slowly"));
+                e.flows.by_peer_window = 0.2;
+                nothing(&e);
+
+                e.flows = idle;
+                e.flows.by_send_buffer = 0.9;
+                e.flows.by_peer_window = e.flows.by_network = 0;
+                f = only(&e, FINDING_SEND_BUFFER, &d);
+                check(strstr(f->text, "SO_SNDBUF") && startswith(d.summary, "small send buffers: the send"));
+
+                e.flows = idle;
+                e.flows.by_network = 0.9;
+                f = only(&e, FINDING_NETWORK, &d);
+                check(strstr(f->text, "the path is slow"));
+                /* Within a machine */
+                e.flows.rtt = 0.1 * MS;
+                nothing(&e);
+                e.flows.rtt = NAN;
+                nothing(&e);
+                e.flows = (DiagnosisFlows) { .covered = 10e9, .by_peer_window = NAN, .by_send_buffer = NAN,
+                                             .by_network = NAN, .rtt = NAN };
+                nothing(&e);
+        }
+}
+
 static void test_network(void) {
         DiagnosisEvidence e = evidence();
         DiagnosisFigures normal;
@@ -786,6 +858,7 @@ int main(void) {
         test_lock_and_memory();
         test_nagle();
         test_sends();
+        test_flows();
         test_network();
         test_limit();
         test_inside();

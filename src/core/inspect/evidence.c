@@ -625,6 +625,28 @@ static void client_fill(const Snapshot *s, DiagnosisFigures *f) {
         f->peer_error_replies = real(s->metrics.requests.client.errors_replies) / covered;
 }
 
+static void flows_fill(const Snapshot *s, DiagnosisFlows *ret) {
+        const Network *n = &s->metrics.network;
+
+        if (n->covered == ABSENT || n->covered == 0 || n->flows[QOS_FLOW_BYTES_SENT] == ABSENT)
+                return;
+        *ret = (DiagnosisFlows) {
+                .covered = (double) n->covered,
+                .bytes_sent = per_second(n->flows[QOS_FLOW_BYTES_SENT], n->covered),
+                .bytes_received = per_second(n->flows[QOS_FLOW_BYTES_RECEIVED], n->covered),
+                .bytes_retransmitted = per_second(n->flows[QOS_FLOW_BYTES_RETRANSMITTED], n->covered),
+                .retransmits = per_second(n->flows[QOS_FLOW_RETRANSMITS], n->covered),
+                .timeouts = per_second(n->flows[QOS_FLOW_TIMEOUTS], n->covered),
+                .drops = n->drops == ABSENT ? 0 : per_second(n->drops, n->covered),
+                .by_peer_window = n->limited_by.peer_window,
+                .by_send_buffer = n->limited_by.send_buffer,
+                .by_network = n->limited_by.network,
+                .rtt = real(n->rtt.mean),
+        };
+        if (s->n_drop_reasons > 0)
+                (void) snprintf(ret->reason, sizeof(ret->reason), "%s", s->drop_reasons[0].name);
+}
+
 void evidence_from_snapshot(const Snapshot *s, DiagnosisEvidence *ret) {
         assert(s);
         assert(ret);
@@ -638,6 +660,7 @@ void evidence_from_snapshot(const Snapshot *s, DiagnosisEvidence *ret) {
         requests_fill(s, &ret->now);
         contention_fill(s, &ret->now);
         client_fill(s, &ret->now);
+        flows_fill(s, &ret->flows);
 }
 
 /* Windows for which entries of endpoints and peers are available. */
