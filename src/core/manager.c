@@ -5,6 +5,8 @@
 #include "auto-attach.h"
 #include "cgroup.h"
 #include "contention-probe.h"
+#include "custom-names.h"
+#include "custom-probe.h"
 #include "history-collector.h"
 #include "log.h"
 #include "manager.h"
@@ -24,11 +26,32 @@
 /* ---- attaching ---------------------------------------------------------------------------------------- */
 
 int manager_get_probes(Manager *m, ProbesInfo *ret) {
-        return probe_get_info(m->probe, ret);
+        ProbesInfo info;
+        int r;
+
+        r = probe_get_info(m->probe, &info);
+        if (r < 0)
+                return r;
+        r = custom_add_info(m, &info);
+        if (r < 0) {
+                probes_info_done(&info);
+                return r;
+        }
+        *ret = info;
+        return 0;
 }
 
 int manager_get_programs(Manager *m, ProbesInfo *ret) {
         return probe_get_program_info(m->probe, ret);
+}
+
+/* Looks for files of custom probes. */
+static void manager_scan_probes(Manager *m) {
+        ProbeMask used = m->config.default_probes;
+
+        FOREACH_UNIT(u, m)
+                used |= u->probes;
+        custom_names_scan(used);
 }
 
 /* ---- changes reported by PID 1 ------------------------------------------------------------------------ */
@@ -181,6 +204,7 @@ int manager_new(sd_event *event, Manager **ret) {
 
         passed_fds_take(&m->fds, m->probe);
         manager_restore_state(m);
+        manager_scan_probes(m);
         threshold_monitor_restored(m);
         auto_attach_update(m->auto_attach);
 
@@ -216,6 +240,7 @@ Manager* manager_free(Manager *m) {
                 if (m->units.slots[i] || m->hierarchy.retained[i])
                         unit_free(TAKE_PTR(m->units.slots[i]) ?: TAKE_PTR(m->hierarchy.retained[i]));
 
+        custom_stop(m);
         mount_names_done(&m->readings.mount_names);
         service_manager_free(m->service_manager);
         probe_free(m->probe);
@@ -239,6 +264,7 @@ int manager_reload(Manager *m) {
                 if (u->storage.map)
                         unit_update_probe_config(u);
         receive_stamps_update(m, m->receive_stamps.wanted);
+        manager_scan_probes(m);
         log_info("Configuration reloaded.");
         auto_attach_update(m->auto_attach);
         return 0;

@@ -12,6 +12,7 @@
 #include "cgroup.h"
 #include "config.h"
 #include "contention-probe.h"
+#include "custom-probe.h"
 #include "error.h"
 #include "hierarchy.h"
 #include "inspections.h"
@@ -65,6 +66,7 @@ struct Manager {
 
         ProgramKeeper programs;
         ContentionProbe contention;
+        CustomProbes custom;
         OpenSSLWatch openssl;           /* while a unit is observed with "tls" */
         ReadWatch reads;
         ReceiveStamps receive_stamps;

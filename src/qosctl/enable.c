@@ -11,6 +11,7 @@
 #include "exclude.h"
 #include "probe-name.h"
 #include "progress.h"
+#include "custom-names.h"
 #include "qosctl.h"
 #include "terminal.h"
 #include "unit-name.h"
@@ -50,6 +51,7 @@ static int check_request(int argc, char **argv, ProbeMask *ret_probes, ExcludeLi
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         int r;
 
+        custom_names_scan(/* used= */ 0);
         r = probe_mask_parse(arg_probes, ret_probes, &e);
         if (r >= 0)
                 r = exclude_list_parse(arg_excludes, ret_excludes, &e);

@@ -138,7 +138,7 @@ static int show_unit(Client *c, const char *unit, Replies *catalogue, bool first
                 }
 
                 /* Values that were not measured are empty, as with systemctl */
-                r = is_selected(*m) ? 1 : metric_exists(c, *m, catalogue);
+                r = is_selected(*m) || startswith(*m, "custom.") ? 1 : metric_exists(c, *m, catalogue);
                 if (r < 0)
                         return r;
                 if (r == 0) {

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 
+#include "custom-names.h"
 #include "qosctl.h"
 #include "terminal.h"
 #include "unit-file.h"
@@ -96,6 +97,7 @@ int verb_verify(int argc, char **argv) {
                 return STATUS_USAGE;
         }
 
+        custom_names_scan(/* used= */ 0);
         for (int i = 0; i < argc; i++) {
                 /* Names of units have no slash */
                 if (strchr(argv[i], '/'))

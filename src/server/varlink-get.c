@@ -7,6 +7,7 @@
 #include "peers.h"
 #include "probe.h"
 #include "snapshot-json.h"
+#include "unit-custom.h"
 #include "varlink-connection.h"
 
 /* Limit of maps that a user other than root may get while qosd runs. The client keeps the memory of a map
@@ -140,7 +141,7 @@ int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_meth
                   offsetof(Parameters, names),      SD_JSON_NULLABLE  },
                 {}
         };
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *values_json = NULL;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *values_json = NULL, *custom = NULL;
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
         Connection *c = ASSERT_PTR(userdata);
@@ -190,6 +191,10 @@ int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_meth
 
         unit_get_identity(u, &identity);
         r = snapshot_to_json(&identity, &s, connection_may_see_peers(c, u), &v);
+        if (r >= 0 && !p.since_mark)
+                r = unit_custom_to_json(u, p.window, &custom);
+        if (r >= 0 && custom)
+                r = sd_json_variant_set_field(&v, "custom", custom);
         if (r >= 0 && p.names) {
                 r = values_to_json(&values, &s, &values_json);
                 if (r >= 0)

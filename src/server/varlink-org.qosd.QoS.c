@@ -304,27 +304,31 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                                                  SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(
-                Get,
-                DEFINE_INPUT_UNIT,
-                DEFINE_INPUT_WINDOW,
-                FIELD_COMMENT("Whether to show metrics since Mark() was called for the unit on this "
-                              "connection, instead of over a window. Default: no"),
-                SD_VARLINK_DEFINE_INPUT(sinceMark, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Names of metrics to return in \"values\": those of ListMetrics(), and those "
-                              "of an endpoint (\"requests.server[127.0.0.1:80].count\", "
-                              "\"requests.server[:80].latency.p99\" for all with this port together), of a "
-                              "peer (\"requests.client[127.0.0.1:6379].rate\", "
-                              "\"requests.client[redis-server.service].rate\"), or of a file system "
-                              "(\"storage.mounts[/srv].reads.count\", "
-                              "\"storage.mounts[8:1].syncs.latency.p99\"). Endpoints and peers have count, "
-                              "rate, errors, clientAborts or aborts, inFlight, latency, bytesIn and "
-                              "bytesOut. Metrics of peers, of file systems and of endpoints with a path are "
-                              "for root and for the user that owns the control group"),
-                SD_VARLINK_DEFINE_INPUT(metrics, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                DEFINE_SNAPSHOT(SD_VARLINK_DEFINE_OUTPUT, SD_VARLINK_DEFINE_OUTPUT_BY_TYPE),
-                FIELD_COMMENT("Requested metrics, by the requested names. Metrics that were not measured, "
-                              "or are of an endpoint, peer or file system that does not exist, are absent"),
-                SD_VARLINK_DEFINE_OUTPUT(values, SD_VARLINK_OBJECT, SD_VARLINK_NULLABLE));
+        Get, DEFINE_INPUT_UNIT, DEFINE_INPUT_WINDOW,
+        FIELD_COMMENT("Whether to show metrics since Mark() was called for the unit on this "
+                      "connection, instead of over a window. Default: no"),
+        SD_VARLINK_DEFINE_INPUT(sinceMark, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
+        FIELD_COMMENT("Names of metrics to return in \"values\": those of ListMetrics(), and those "
+                      "of an endpoint (\"requests.server[127.0.0.1:80].count\", "
+                      "\"requests.server[:80].latency.p99\" for all with this port together), of a "
+                      "peer (\"requests.client[127.0.0.1:6379].rate\", "
+                      "\"requests.client[redis-server.service].rate\"), or of a file system "
+                      "(\"storage.mounts[/srv].reads.count\", "
+                      "\"storage.mounts[8:1].syncs.latency.p99\"). Endpoints and peers have count, "
+                      "rate, errors, clientAborts or aborts, inFlight, latency, bytesIn and "
+                      "bytesOut. Metrics of peers, of file systems and of endpoints with a path are "
+                      "for root and for the user that owns the control group"),
+        SD_VARLINK_DEFINE_INPUT(metrics, SD_VARLINK_STRING, SD_VARLINK_ARRAY | SD_VARLINK_NULLABLE),
+        DEFINE_SNAPSHOT(SD_VARLINK_DEFINE_OUTPUT, SD_VARLINK_DEFINE_OUTPUT_BY_TYPE),
+        FIELD_COMMENT("Requested metrics, by the requested names. Metrics that were not measured, "
+                      "or are of an endpoint, peer or file system that does not exist, are absent"),
+        SD_VARLINK_DEFINE_OUTPUT(values, SD_VARLINK_OBJECT, SD_VARLINK_NULLABLE),
+        FIELD_COMMENT("Metrics of custom probes, an object for each probe and in it one for each metric: "
+                      "a counter has count and rate, a gauge value, a histogram count, rate, sum, mean "
+                      "and quantiles, as far as there are samples; a metric with labels the sum of all "
+                      "entries, and these in entries: labels, or rest for all that have no entry of "
+                      "their own, and the same fields"),
+        SD_VARLINK_DEFINE_OUTPUT(custom, SD_VARLINK_OBJECT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(
                 GetMany,

@@ -261,8 +261,8 @@ def what_is_wrong_is_said():
     wait_attached(s)
     wait_for("the valid threshold is set", lambda: set(states(s)) == {"good"})
     equal(holds(s), {"unitFile": ["port:9100"]}, "holds")
-    lines = (f"{path}:4: Observe= expects probes ('requests', 'tls', 'cpu', 'block', 'memory', 'storage', 'network'), "
-             "or 'no', got 'nonsense'",
+    lines = (f"{path}:4: Observe= expects probes ('requests', 'tls', 'cpu', 'block', 'memory', 'storage', 'network', "
+             "'custom:NAME'), or 'no', got 'nonsense'",
              f"{path}:5: Exclude= expects exclusions like 'port:9100'",
              f"{path}:6: threshold 'slow: requests.server.rate > 5ms': expected a rate like",
              f"{path}:7: there is no setting 'Nonsense' in [X-QoS], expected Observe=, Exclude=, Threshold=, "

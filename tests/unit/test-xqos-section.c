@@ -83,7 +83,7 @@ static void test_bad(void) {
         } table[] = {
                 { "Observe=cpu2",
                   "/x.conf:2: Observe= expects probes ('requests', 'tls', 'cpu', 'block', 'memory', "
-                  "'storage', 'network'), or 'no', got 'cpu2'" },
+                  "'storage', 'network', 'custom:NAME'), or 'no', got 'cpu2'" },
                 { "Exclude=nonsense",        "/x.conf:2: Exclude= expects exclusions like" },
                 { "Threshold=slow",          "/x.conf:2: threshold 'slow': expected a name and a colon" },
                 { "Threshold=a: " RULE "ms", "/x.conf:2: threshold 'a: " RULE "ms': expected a rate" },

@@ -19,6 +19,7 @@ BELOW = {
     "bpf/requests": ["bpf/abi", "bpf/protocols", "bpf/core"],
     "bpf/contention": ["bpf/abi", "bpf/core"],
     "bpf/storage": ["bpf/abi", "bpf/core"],
+    "bpf/custom": ["bpf/abi", "bpf/core"],
     "bpf/network": ["bpf/abi", "bpf/core", "bpf/requests"],
     "src/shared": ["bpf/abi"],
     "src/model": ["bpf/abi", "src/shared"],
@@ -46,6 +47,7 @@ KNOWN = {
     ("src/core/unit/unit.h", "src/core/probes/contention-probe.h"),
     ("src/core/unit/unit.h", "src/core/probes/storage-probe.h"),
     ("src/core/unit/unit.h", "src/core/probes/network-probe.h"),
+    ("src/core/unit/unit.h", "src/core/probes/custom-probe.h"),
     ("src/core/unit/unit.h", "src/core/probes/openssl.h"),
     ("src/core/unit/unit.h", "src/core/reading/history-collector.h"),
     # Recording takes what the accounting of threads returns

@@ -3,6 +3,8 @@
 #include "activation-sockets.h"
 #include "cgroup.h"
 #include "contention-probe.h"
+#include "custom-probe.h"
+#include "custom-source.h"
 #include "hierarchy.h"
 #include "history-collector.h"
 #include "hold.h"
@@ -32,6 +34,7 @@ static void unit_reuse_retained(Unit *u, Unit *retained) {
         unit_adopt_contention(u, retained);
         unit_adopt_storage(u, retained);
         unit_adopt_network(u, retained);
+        unit_adopt_custom(u, retained);
         unit_free(retained);
 }
 
@@ -63,6 +66,7 @@ void manager_update_probes(Manager *m, Unit *started) {
         contention_update(m);
         storage_update(m);
         network_update(m);
+        custom_update(m);
 }
 
 /* Starts counting, if possible. Otherwise the unit stays attached without metrics, and the reason is
@@ -95,6 +99,7 @@ void unit_start(Unit *u) {
                         u->contention.probes = 0;
                         u->storage.map = NULL;
                         u->network.map = NULL;
+                        unit_forget_custom(u);
                 }
         }
         if (r < 0) {
@@ -116,6 +121,7 @@ static void manager_stop_probe(Manager *m) {
         read_check_stop(m);
         openssl_stop(m);
         contention_stop(m);
+        custom_stop(m);
         probe_stop(m->probe);
 }
 

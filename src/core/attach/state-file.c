@@ -145,8 +145,18 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
                               SD_JSON_BUILD_PAIR_CONDITION(!!hold, "hold", SD_JSON_BUILD_VARIANT(hold)));
 }
 
+/* Names of custom probes by bit; empty: none. */
+static int custom_names_to_json(sd_json_variant **ret) {
+        int r = 0;
+
+        for (unsigned i = 0; i < CUSTOM_PROBES_MAX && r >= 0; i++)
+                r = sd_json_variant_append_arrayb(ret,
+                                                  SD_JSON_BUILD_STRING(strempty(probe_mask_custom_name(i))));
+        return r;
+}
+
 static int state_write(Manager *m) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *units = NULL, *v = NULL;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *units = NULL, *v = NULL, *custom = NULL;
         _cleanup_free_ char *temporary = NULL;
         _cleanup_fclose_ FILE *f = NULL;
         int r;
@@ -173,8 +183,12 @@ static int state_write(Manager *m) {
                 u->state_unsaved = r < 0;
         }
 
+        r = custom_names_to_json(&custom);
+        if (r < 0)
+                return r;
         r = sd_json_buildo(&v,
                            SD_JSON_BUILD_PAIR_STRING("checksum", probe_get_checksum()),
+                           SD_JSON_BUILD_PAIR_VARIANT("customProbes", custom),
                            SD_JSON_BUILD_PAIR_UNSIGNED("generation", m->units.generation),
                            SD_JSON_BUILD_PAIR_UNSIGNED("crossings", threshold_monitor_get_seq(m)),
                            SD_JSON_BUILD_PAIR_UNSIGNED("crossingsBegin", threshold_monitor_get_seq_begin(m)),
@@ -246,7 +260,7 @@ static int hold_restore(Unit *u, HoldType type, bool own, sd_json_variant *v) {
         request = (AttachRequest) {
                 .type = type,
                 /* this version may know none of the probes */
-                .probes = (hold.probes & _PROBE_ALL) ?: PROBE_REQUESTS,
+                .probes = (hold.probes & (_PROBE_ALL | PROBES_CUSTOM)) ?: PROBE_REQUESTS,
                 .uid = hold.uid,
                 .owner_uid = own ? hold.uid : 0,
                 .owner = type == HOLD_CONFIGURATION ? u->manager->config.observe_file : NULL,
@@ -496,6 +510,14 @@ static int state_read(const char *path, sd_json_variant **ret) {
         return sd_json_parse_file(f, path, 0, ret, NULL, NULL);
 }
 
+static void custom_names_from_json(sd_json_variant *names) {
+        for (unsigned i = 0; sd_json_variant_is_array(names) && i < sd_json_variant_elements(names); i++) {
+                const char *name = strempty(sd_json_variant_string(sd_json_variant_by_index(names, i)));
+
+                (void) probe_mask_set_custom(i, name, strlen(name));
+        }
+}
+
 void manager_restore_state(Manager *m) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         sd_json_variant *units, *generation, *crossings, *crossings_begin, *contention_generation;
@@ -512,6 +534,7 @@ void manager_restore_state(Manager *m) {
                 return;
         }
 
+        custom_names_from_json(sd_json_variant_by_key(v, "customProbes"));
         checksum = sd_json_variant_string(sd_json_variant_by_key(v, "checksum"));
         units = sd_json_variant_by_key(v, "units");
         if (!sd_json_variant_is_array(units)) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 #include "contention-source.h"
+#include "custom-source.h"
 #include "hierarchy.h"
 #include "history.h"
 #include "log.h"
@@ -227,6 +228,7 @@ static int offset_add_source(Unit *u, const Unit *inner) {
         unit_open_contention(u, inner);
         unit_open_storage(u, inner);
         unit_open_network(u, inner);
+        unit_open_custom(u, inner);
         return r;
 }
 
@@ -240,6 +242,7 @@ static int offset_subtract_source(Unit *u, const Unit *inner) {
         unit_close_contention(u, inner);
         unit_close_storage(u, inner);
         unit_close_network(u, inner);
+        unit_close_custom(u, inner);
         return r;
 }
 

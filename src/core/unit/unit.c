@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 #include "cgroup-stat.h"
+#include "custom-source.h"
 #include "history.h"
 #include "hold.h"
 #include "manager.h"
@@ -37,6 +38,7 @@ void unit_free(Unit *u) {
                 threshold_free(u->thresholds);
         service_manager_call_free(u->refresh);
 
+        unit_forget_custom(u);
         free(u->name);
         free(u->control_group);
         free(u->instances);

@@ -18,6 +18,7 @@
 #include "probe-name.h"
 #include "selector.h"
 #include "snapshot.h"
+#include "custom-probe.h"
 #include "network-probe.h"
 #include "storage-probe.h"
 #include "xqos-section.h"
@@ -111,6 +112,7 @@ struct Unit {
         UnitContention contention;
         UnitStorage storage;
         UnitNetwork network;
+        UnitCustom custom[CUSTOM_PROBES_MAX];
         struct ExportedBins *exported_bins; /* NULL: never exported */
         struct EndpointTotals *endpoint_totals; /* of the last export with endpoints; NULL: none so far */
         bool exported;                  /* the map was exported */

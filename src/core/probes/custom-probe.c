@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include "custom-files.h"
+#include "custom-probe.h"
+#include "custom-source.h"
+#include "hierarchy.h"
+#include "log.h"
+#include "manager.h"
+#include "probe-custom.h"
+#include "probe.h"
+
+/* Whether a hold of the unit or of its ancestors requests the probe. */
+static bool unit_wants_custom(const Unit *u, unsigned i) {
+        for (const Unit *o = u; o; o = unit_find_ancestor(o))
+                if (o->probes & PROBE_CUSTOM(i))
+                        return true;
+        return false;
+}
+
+/* ---- programs ----------------------------------------------------------------------------------------- */
+
+static int custom_load_files(Manager *m, unsigned i, const CustomFiles *f, char **reason) {
+        CustomPlace metrics[QOS_CUSTOM_METRICS];
+        _cleanup_free_ CustomAttachment *attachments = new0(CustomAttachment, f->manifest->n_programs);
+        const CustomSpec spec = {
+                .elf = f->elf,
+                .elf_size = f->elf_size,
+                .layout = f->manifest->layout,
+                .metrics = metrics,
+                .n_metrics = f->manifest->n_metrics,
+                .attachments = attachments,
+                .n_attachments = f->manifest->n_programs,
+        };
+
+        if (!attachments)
+                return -ENOMEM;
+        for (size_t k = 0; k < f->manifest->n_metrics; k++)
+                metrics[k] = (CustomPlace) { f->manifest->metrics[k].name, f->manifest->metrics[k].place };
+        for (size_t k = 0; k < f->manifest->n_programs; k++) {
+                const CustomProgram *p = f->manifest->programs + k;
+
+                attachments[k] = (CustomAttachment) { p->name, p->type, p->path, p->symbol, p->provider,
+                                                      p->perf_type, p->perf_config, p->frequency };
+        }
+        return custom_object_new(m->probe, &spec, &m->custom.probes[i].object, reason);
+}
+
+static void custom_load(Manager *m, unsigned i) {
+        const char *name = probe_mask_custom_name(i);
+        _cleanup_free_ char *reason = NULL;
+        CustomFiles f = {};
+        int r;
+
+        r = custom_files_read(name, &f, &reason);
+        if (r >= 0)
+                r = custom_load_files(m, i, &f, &reason);
+        if (r < 0) {
+                m->custom.probes[i].reason = reason ? TAKE_PTR(reason) : strdup(strerror(-r));
+                (void) log_warning_errno(r, "Custom probe '%s' is not available: %s", name,
+                                         strempty(m->custom.probes[i].reason));
+        } else {
+                m->custom.probes[i].manifest = TAKE_PTR(f.manifest);
+                log_info("Loaded custom probe '%s', SHA-256 of its object file is %s.", name,
+                         m->custom.probes[i].manifest->sha256);
+        }
+        custom_files_done(&f);
+}
+
+static void custom_unload(Manager *m, unsigned i) {
+        /* Those of units are gone, but retained units may have maps */
+        FOREACH_MAP(u, m) {
+                u->custom[i].map = NULL;
+                custom_reading_done(&u->custom[i].base);
+        }
+        m->custom.probes[i].object = custom_object_free(m->custom.probes[i].object);
+        m->custom.probes[i].manifest = custom_manifest_free(m->custom.probes[i].manifest);
+        free(m->custom.probes[i].reason);
+        m->custom.probes[i].reason = NULL;
+}
+
+void custom_stop(Manager *m) {
+        for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++)
+                custom_unload(m, i);
+}
+
+/* ---- maps of units ------------------------------------------------------------------------------------ */
+
+/* Excludes what its sources have counted so far. */
+static void unit_init_custom(Unit *u, unsigned i) {
+        Manager *m = u->manager;
+
+        u->custom[i].watched_since = now_nsec(CLOCK_MONOTONIC);
+        custom_reading_done(&u->custom[i].base);
+        if (u->custom[i].since < u->custom[i].watched_since)
+                unit_add_custom(u, u, i, 1);
+        FOREACH_MAP(other, m)
+                if (unit_is_ancestor(u, other))
+                        unit_add_custom(u, other, i, 1);
+}
+
+static void unit_create_custom(Unit *u, unsigned i) {
+        Manager *m = u->manager;
+        uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        int r;
+
+        r = custom_object_add_unit(m->custom.probes[i].object, u->index, u->generation,
+                                   ++m->units.map_generation, now, &u->custom[i].map);
+        if (r < 0) {
+                log_unit_warning_errno(u->name, r,
+                                       "Failed to create map of '%s' for the custom probe '%s': %m", u->name,
+                                       probe_mask_custom_name(i));
+                return;
+        }
+        u->custom[i].since = now;
+        unit_init_custom(u, i);
+}
+
+static void unit_destroy_custom(Unit *u, unsigned i) {
+        Manager *m = u->manager;
+
+        FOREACH_UNIT(other, m)
+                if (unit_is_ancestor(other, u))
+                        unit_add_custom(other, u, i, -1);
+        custom_object_remove_unit(m->custom.probes[i].object, u->index);
+        u->custom[i].map = NULL;
+        custom_reading_done(&u->custom[i].base);
+}
+
+void unit_adopt_custom(Unit *u, Unit *retained) {
+        for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++) {
+                if (!retained->custom[i].map)
+                        continue;
+                u->custom[i].map = retained->custom[i].map;
+                u->custom[i].since = retained->custom[i].since;
+                retained->custom[i].map = NULL;
+                unit_init_custom(u, i);
+        }
+}
+
+static void custom_update_one(Manager *m, unsigned i) {
+        bool any = false;
+
+        FOREACH_UNIT(u, m)
+                any = any || (u->view && unit_wants_custom(u, i));
+        if (any && !m->custom.probes[i].object && !m->custom.probes[i].reason)
+                custom_load(m, i);
+        if (m->custom.probes[i].object)
+                FOREACH_UNIT(u, m) {
+                        bool wanted = u->view && unit_wants_custom(u, i);
+
+                        if (u->custom[i].map && !wanted)
+                                unit_destroy_custom(u, i);
+                        if (!u->custom[i].map && wanted)
+                                unit_create_custom(u, i);
+                }
+        if (!any)
+                custom_unload(m, i);
+}
+
+void custom_update(Manager *m) {
+        if (!probe_is_started(m->probe))
+                return;
+        for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++)
+                custom_update_one(m, i);
+}
+
+/* ---- state -------------------------------------------------------------------------------------------- */
+
+typedef struct InfoContext {
+        ProbesInfo *info;
+        const CustomManifest *manifest;
+        const char *probe;
+        int error;
+} InfoContext;
+
+static int info_add(ProbesInfo *info, const ProgramInfo *program) {
+        ProgramInfo *programs = reallocarray(info->programs, info->n_programs + 1, sizeof(ProgramInfo));
+
+        if (!programs)
+                return -ENOMEM;
+        info->programs = programs;
+        programs[info->n_programs++] = *program;
+        return 0;
+}
+
+static void on_program(const CustomProgramInfo *i, void *userdata) {
+        InfoContext *c = ASSERT_PTR(userdata);
+        ProgramInfo program = {
+                .name = i->name,
+                .probe = c->probe,
+                .hook = i->hook,
+                .provides = c->manifest->description,
+                .state = PROGRAM_ATTACHED,
+                .runs = i->runs,
+                .run_nsec = i->run_nsec,
+                .recursion_misses = i->recursion_misses,
+        };
+
+        if (c->error < 0)
+                return;
+        if (asprintf(&program.reason, "SHA-256 %s", c->manifest->sha256) < 0)
+                program.reason = NULL;
+        c->error = info_add(c->info, &program);
+}
+
+int custom_add_info(Manager *m, ProbesInfo *info) {
+        for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++) {
+                InfoContext c = { .info = info, .manifest = m->custom.probes[i].manifest };
+                ProgramInfo program = {
+                        .hook = "-",
+                        .provides = "metrics of a custom probe",
+                        .state = m->custom.probes[i].reason ? PROGRAM_UNAVAILABLE : PROGRAM_IDLE,
+                        .runs = ABSENT,
+                        .run_nsec = ABSENT,
+                        .recursion_misses = ABSENT,
+                };
+
+                program.name = probe_mask_custom_name(i);
+                if (!program.name)
+                        continue;
+                c.probe = program.probe = probe_mask_name(PROBE_CUSTOM_FIRST + i);
+                if (m->custom.probes[i].object)
+                        custom_object_foreach_program(m->custom.probes[i].object, on_program, &c);
+                else {
+                        program.reason = m->custom.probes[i].reason ? strdup(m->custom.probes[i].reason) :
+                                                                      NULL;
+                        c.error = info_add(info, &program);
+                }
+                if (c.error < 0)
+                        return c.error;
+        }
+        return 0;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* Custom probes, see qosd.probe(5): their files, their programs, and their maps of units. */
+
+#include <systemd/sd-json.h>
+
+#include "custom-window.h"
+#include "probe-name.h"
+
+typedef struct CustomObject CustomObject;
+typedef struct Manager Manager;
+typedef struct ProbesInfo ProbesInfo;
+typedef struct Unit Unit;
+
+/* Of a unit, for each custom probe. */
+typedef struct UnitCustom {
+        const union qos_custom_element *map; /* mapped read-only; NULL: none */
+        uint64_t since;                 /* CLOCK_MONOTONIC ns of its creation */
+        uint64_t watched_since; /* CLOCK_MONOTONIC ns since when the unit is observed with the probe */
+        CustomReading base;             /* see CustomSources.before */
+} UnitCustom;
+
+/* By the number of the probe. */
+typedef struct CustomProbes {
+        struct {
+                CustomManifest *manifest;       /* of what is loaded; NULL: nothing */
+                CustomObject *object;
+                char *reason; /* why it is unavailable; not retried while a unit is observed with it */
+        } probes[CUSTOM_PROBES_MAX];
+} CustomProbes;
+
+/* To be called when probes or control groups of units have changed: creates and destroys maps, loads and
+ * unloads programs. */
+void custom_update(Manager *m);
+void custom_stop(Manager *m);
+
+/* Moves the maps of a retained unit that is attached again. */
+void unit_adopt_custom(Unit *u, Unit *retained);
+
+/* Adds the programs of custom probes. */
+int custom_add_info(Manager *m, ProbesInfo *info);

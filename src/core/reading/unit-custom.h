@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* Metrics of custom probes of a unit. */
+
+#include "manager.h"
+
+/* A window as an object of probes; NULL: the unit is observed with none. */
+int unit_custom_to_json(const Unit *u, uint64_t window, sd_json_variant **ret);

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <arpa/inet.h>
+#include <inttypes.h>
+
+#include "custom-window.h"
+#include "parse.h"
+#include "quantiles.h"
+#include "window.h"
+
+/* Size of a label value as text: that of a named value in the manifest. */
+#define LABEL_SIZE 257U
+
+static void address_format(const uint8_t *bytes, char *ret, size_t size) {
+        const struct in6_addr *a = (const struct in6_addr*) bytes;
+
+        if (!inet_ntop(IN6_IS_ADDR_V4MAPPED(a) ? AF_INET : AF_INET6,
+                       IN6_IS_ADDR_V4MAPPED(a) ? bytes + 12 : bytes, ret, (socklen_t) size))
+                *ret = 0;
+}
+
+/* As text; what has no name is shown as a number. */
+static void label_format(const CustomLabel *l, const uint8_t *bytes, custom_device_t device_name,
+                         char ret[static LABEL_SIZE]) {
+        const char *name = NULL;
+        uint64_t number;
+
+        memcpy(&number, bytes, sizeof(number));
+        switch (l->decoder) {
+        case DECODER_STRING:
+                (void) snprintf(ret, LABEL_SIZE, "%.*s", (int) QOS_CUSTOM_LABEL_SIZE, (const char*) bytes);
+                utf8_sanitize(ret);
+                return;
+        case DECODER_ADDRESS:
+                address_format(bytes, ret, LABEL_SIZE);
+                return;
+        case DECODER_DEVICE:
+                device_name((uint32_t) number, ret, LABEL_SIZE);
+                return;
+        case DECODER_ERRNO:
+                /* Functions of the kernel return negative ones */
+                name = strerrorname_np(abs((int) number));
+                break;
+        case DECODER_MAP:
+                for (size_t i = 0; i < l->n_values; i++)
+                        if (l->values[i].key == number)
+                                name = l->values[i].name;
+                break;
+        case DECODER_UINT:
+        case _DECODER_MAX:
+        default:
+                break;
+        }
+        if (name)
+                (void) snprintf(ret, LABEL_SIZE, "%s", name);
+        else
+                (void) snprintf(ret, LABEL_SIZE, "%" PRIu64, number);
+}
+
+static void write_rate(JsonWriter *w, uint64_t count, uint64_t covered) {
+        if (covered > 0)
+                json_writer_add_real(w, "rate", (double) count * (double) NSEC_PER_SEC / (double) covered);
+}
+
+static void write_histogram(JsonWriter *w, const CustomMetric *m, const uint64_t *cells, uint64_t covered,
+                            unsigned minimum_samples) {
+        WindowBins bins = { .schema = m->place.labels > 0 ? 0 : HISTOGRAM_COARSE_SCHEMA, .sum = cells[0] };
+        Distribution d;
+        uint64_t lower;
+
+        for (unsigned i = 0; i < window_bins_number(bins.schema); i++) {
+                bins.count[i] = cells[1 + i];
+                /* The largest sample is not known, but the bound of its bin */
+                if (bins.count[i] > 0)
+                        window_bins_get_bounds(bins.schema, i, &lower, &bins.max);
+        }
+        window_bins_get_distribution(&bins, minimum_samples, &d);
+        json_writer_add_unsigned(w, "count", d.count);
+        write_rate(w, d.count, covered);
+        json_writer_add_unsigned(w, "sum", cells[0]);
+        if (d.count == 0)
+                return;
+        json_writer_add_unsigned(w, "mean", d.mean);
+        for (size_t i = 0; i < QUANTILES; i++) {
+                uint64_t value = distribution_get_quantile(&d, quantile_table + i);
+
+                /* Longer than the histogram reaches */
+                if (value != ABSENT)
+                        json_writer_add_unsigned(w, quantile_table[i].name, value);
+        }
+}
+
+static void write_values(JsonWriter *w, const CustomMetric *m, const uint64_t *cells, uint64_t covered,
+                         unsigned minimum_samples) {
+        switch (m->place.type) {
+        case QOS_CUSTOM_COUNTER:
+                json_writer_add_unsigned(w, "count", cells[0]);
+                write_rate(w, cells[0], covered);
+                break;
+        case QOS_CUSTOM_GAUGE:
+                json_writer_add_unsigned(w, "value", cells[0]);
+                break;
+        default:
+                write_histogram(w, m, cells, covered, minimum_samples);
+                break;
+        }
+}
+
+static bool cells_are_empty(const CustomMetric *m, const uint64_t *cells) {
+        for (uint32_t i = 0; i < custom_metric_cells(m); i++)
+                if (cells[i] != 0)
+                        return false;
+        return true;
+}
+
+static void write_entries(const CustomReading *reading, const CustomMetric *m, size_t metric,
+                          unsigned minimum_samples, custom_device_t device_name, JsonWriter *w) {
+        char text[LABEL_SIZE];
+
+        json_writer_open_array(w, "entries");
+        for (const CustomRow *row = reading->rows; row < reading->rows + reading->n_rows; row++) {
+                const uint64_t *cells = reading->cells + row->cells;
+
+                if (row->metric != metric || cells_are_empty(m, cells))
+                        continue;
+                json_writer_open_object(w, NULL, 0);
+                if (row->rest)
+                        json_writer_add_boolean(w, "rest", true);
+                else {
+                        json_writer_open_object(w, "labels", strlen("labels"));
+                        for (size_t i = 0; i < m->place.labels; i++) {
+                                label_format(m->labels + i, row->labels.bytes[i], device_name, text);
+                                json_writer_add_string(w, m->labels[i].name, text);
+                        }
+                        json_writer_close(w);
+                }
+                write_values(w, m, cells, reading->covered, minimum_samples);
+                json_writer_close(w);
+        }
+        json_writer_close(w);
+}
+
+void custom_reading_write(const CustomReading *reading, const CustomManifest *m, unsigned minimum_samples,
+                          custom_device_t device_name, JsonWriter *w) {
+        json_writer_open_object(w, m->name, strlen(m->name));
+        for (size_t i = 0; i < m->n_metrics; i++) {
+                const CustomMetric *metric = m->metrics + i;
+                uint64_t sum[QOS_CUSTOM_CELLS(QOS_CUSTOM_HISTOGRAM, 0)] = {};
+
+                for (const CustomRow *row = reading->rows; row < reading->rows + reading->n_rows; row++)
+                        for (uint32_t c = 0; row->metric == i && c < custom_metric_cells(metric); c++)
+                                sum[c] += reading->cells[row->cells + c];
+                json_writer_open_object(w, metric->name, strlen(metric->name));
+                write_values(w, metric, sum, reading->covered, minimum_samples);
+                if (metric->place.labels > 0)
+                        write_entries(reading, metric, i, minimum_samples, device_name, w);
+                json_writer_close(w);
+        }
+        json_writer_close(w);
+}

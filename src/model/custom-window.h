@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* Windows of the metrics of a custom probe, of the maps of a unit and those nested in it (custom-map.h). */
+
+#include "custom-manifest.h"
+#include "json-writer.h"
+
+/* A map, valid since it was created. */
+typedef struct CustomSource {
+        const union qos_custom_element *map;
+        uint64_t since;                 /* CLOCK_MONOTONIC ns */
+} CustomSource;
+
+/* An entry of a metric. */
+typedef struct CustomRow {
+        size_t metric;
+        bool rest;                      /* the entry of all others; or the only one */
+        struct qos_custom_labels labels;
+        size_t cells;                   /* index in CustomReading.cells */
+} CustomRow;
+
+typedef struct CustomReading {
+        uint64_t covered;               /* ns */
+        CustomRow *rows;
+        size_t n_rows;
+        uint64_t *cells;
+        size_t n_cells;
+} CustomReading;
+
+void custom_reading_done(CustomReading *r);
+
+/* The maps of a unit, and what is to be subtracted from their sum: what they had counted when they were
+ * added to it, minus what those had that were removed from it. */
+typedef struct CustomSources {
+        const CustomManifest *manifest;
+        const CustomSource *sources;
+        size_t n;
+        uint64_t since; /* CLOCK_MONOTONIC ns since when the unit is observed with the probe */
+        const CustomReading *before;    /* NULL: nothing */
+} CustomSources;
+
+/* Reads a window; WINDOW_TOTAL: since the unit is observed. -EAGAIN: checkpoints are being written all the
+ * time. */
+int custom_read(const CustomSources *sources, uint64_t now, uint64_t window, CustomReading *ret);
+
+/* Adds what a map has counted so far, or with times -1 subtracts it. */
+int custom_reading_add(CustomReading *reading, const CustomManifest *m, const CustomSource *source,
+                       int times);
+
+/* Adds an object with the metrics. minimum_samples: as for window_get_distribution(). device_name: name of
+ * a block device by its number. */
+typedef void (*custom_device_t)(uint32_t device, char *ret, size_t size);
+void custom_reading_write(const CustomReading *reading, const CustomManifest *m, unsigned minimum_samples,
+                          custom_device_t device_name, JsonWriter *w);

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Custom probes: the examples against what they count, attribution, and what is refused."""
+
+import contextlib
+import glob
+import json
+import os
+import platform
+import shutil
+import subprocess
+
+from scenario import (SOURCES, Unit, attach, check, equal, kill_qosd, occupied, qosctl, qosctl_json, systemctl, test,
+                      unit_name, wait_for, within, write_unit)
+from test_storage import Worker
+
+PROBES = "/etc/qosd/probes.d"
+EXAMPLES = f"{os.path.dirname(os.path.dirname(SOURCES))}/docs/examples/probes"
+
+
+def compile_probe(source, name):
+    machine = "x86" if platform.machine() == "x86_64" else "arm64"
+    subprocess.run(["clang", "-O2", "-g", "-target", "bpf", "-mcpu=v3", f"-D__TARGET_ARCH_{machine}", "-idirafter",
+                    f"/usr/include/{platform.machine()}-linux-gnu", "-c", source, "-o", f"{PROBES}/{name}.bpf.o"],
+                   check=True)
+
+
+@contextlib.contextmanager
+def installed(*names, texts={}):
+    """Installs examples, and probes of these texts with the manifest of the example "started"."""
+    os.makedirs(PROBES, mode=0o755, exist_ok=True)
+    try:
+        for name in names:
+            compile_probe(f"{EXAMPLES}/{name}.bpf.c", name)
+            shutil.copy(f"{EXAMPLES}/{name}.xml", PROBES)
+        for name, text in texts.items():
+            with open(f"{PROBES}/{name}.bpf.c", "w") as f:
+                f.write(text)
+            compile_probe(f"{PROBES}/{name}.bpf.c", name)
+            shutil.copy(f"{EXAMPLES}/started.xml", f"{PROBES}/{name}.xml")
+        systemctl("reload", "qosd")
+        yield
+    finally:
+        for path in glob.glob(f"{PROBES}/*"):
+            os.unlink(path)
+
+
+def metrics(unit):
+    name = unit.name if isinstance(unit, Unit) else unit
+    return json.loads(qosctl("show", name, "--window=total", "--json=short").stdout).get("custom", {})
+
+
+def custom(unit, path):
+    value = metrics(unit)
+    for key in path.split("."):
+        value = value[key]
+    return value
+
+
+def large(unit):
+    """The number of large allocations."""
+    entries = {e["labels"]["size"]: e["count"] for e in custom(unit, "malloc.calls").get("entries", [])}
+    return entries.get("large", 0)
+
+
+def rows_of(probe):
+    return [p for p in qosctl_json("probes") if p.get("probe") == f"custom:{probe}"]
+
+
+@test(deadline=60, own_daemon=True)
+def programs_started():
+    """Each program that the unit executes counts once, also those that end at once, after a restart, and in a unit
+    inside another one; after a crash of qosd the totals begin anew."""
+    outer = unit_name("outer", ".slice")
+    write_unit(outer, "[Unit]\nDescription=Slice under test\n")
+    script = "/bin/sh -c 'for i in $(seq 50); do /bin/true; done; exec sleep infinity'"
+    with installed("started"):
+        u = Unit(script, type="exec", settings=f"Slice={outer}")
+        systemctl("start", outer)
+        attach(outer, "--probes=requests,custom:started")
+        equal(custom(outer, "started.programs.count"), 0, "programs before")
+        with occupied():
+            u.start()
+            # The executor of the service manager, the shell, seq, 50 times true, and sleep
+            wait_for("all have run", lambda: custom(outer, "started.programs.count") >= 54)
+        equal(custom(outer, "started.programs.count"), 54, "programs")
+        attach(u, "--probes=requests,custom:started")
+        equal(custom(u, "started.programs.count"), 0, "programs of the inner unit before")
+        with occupied():
+            u.restart()
+            wait_for("all have run", lambda: custom(u, "started.programs.count") >= 54)
+        equal(custom(u, "started.programs.count"), 54, "programs of the inner unit")
+        equal(custom(outer, "started.programs.count"), 108, "programs of both")
+        u.kill()
+        qosctl("detach", u.name)
+        equal(custom(outer, "started.programs.count"), 108, "programs after the inner unit was detached")
+        equal(qosctl("show", outer, "--window=total", "-P", "custom.started.programs.count",
+                     "--value").stdout.strip(), "108", "value")
+        equal([p["state"] for p in rows_of("started")], ["attached"], "programs of the probe")
+
+        kill_qosd()
+        wait_for("it is loaded again", lambda: [p["state"] for p in rows_of("started")] == ["attached"])
+        with occupied():
+            u.restart()
+            wait_for("all have run", lambda: custom(outer, "started.programs.count") >= 54)
+        equal(custom(outer, "started.programs.count"), 54, "programs after a crash")
+        qosctl("detach", outer)
+        equal([p["state"] for p in rows_of("started")], ["idle"], "programs of the probe")
+
+
+@test(deadline=60, own_daemon=True)
+def calls_of_malloc():
+    """Calls of a function of a library, by what is passed to it."""
+    with installed("malloc"):
+        u = Worker()
+        u.start()
+        u.do("import ctypes; c = ctypes.CDLL(None)")
+        attach(u, "--probes=requests,custom:malloc")
+        before = large(u)
+        u.do("for i in range(500): c.malloc(1 << 20)")
+        wait_for("all are counted", lambda: large(u) - before >= 500)
+        equal(large(u) - before, 500, "large allocations")
+        check(custom(u, "malloc.bytes.count") >= 500 << 20, "bytes")
+        equal(custom(u, "malloc.calls.count"), sum(e["count"] for e in custom(u, "malloc.calls.entries")), "calls")
+
+
+@test(deadline=60, own_daemon=True)
+def waits_for_a_cpu():
+    """Each wakeup of a thread is one wait for a CPU."""
+    with installed("runqueue"):
+        u = Worker()
+        u.start()
+        u.do("import time")
+        attach(u, "--probes=requests,custom:runqueue")
+        u.do("for i in range(300): time.sleep(0.001)")
+        within(custom(u, "runqueue.wait.count"), 301, 0.03, 4, "waits")
+        check(custom(u, "runqueue.wait.sum") > 0 and custom(u, "runqueue.wait.p50") > 0, "durations")
+
+
+@test(deadline=60, own_daemon=True)
+def samples_of_perf_events():
+    """Samples of a software event are proportional to the time on the CPU."""
+    with installed("samples"):
+        u = Unit("/bin/sh -c 'while :; do :; done'", type="exec").start()
+        attach(u, "--probes=requests,custom:samples")
+
+        def used():
+            with open(f"/sys/fs/cgroup{u.control_group}/cpu.stat") as f:
+                return int(f.readline().split()[1]) / 1e6
+        begin = used()
+        wait_for("it has used a CPU for three seconds", lambda: used() - begin > 3, timeout=30)
+        n = custom(u, "samples.samples.count")
+        within(n / 99, used() - begin, 0.15, 0.2, "seconds")
+
+
+BAD = """
+#include <qosd/qosd-probe.h>
+QOSD_COUNTER(programs);
+SEC("tp_btf/sched_process_exec")
+int on_exec(unsigned long long *ctx) {
+        return *(int*) (ctx[0] + ctx[1]);
+}
+char LICENSE[] SEC("license") = "GPL";
+"""
+
+HOSTILE = """
+#include <qosd/qosd-probe.h>
+QOSD_COUNTER(programs);
+SEC("tp_btf/sched_process_exec")
+int on_exec(unsigned long long *ctx) {
+        return bpf_send_signal(9);
+}
+char LICENSE[] SEC("license") = "GPL";
+"""
+
+OTHER_METRIC = """
+#include <qosd/qosd-probe.h>
+QOSD_GAUGE(programs);
+SEC("tp_btf/sched_process_exec")
+int on_exec(unsigned long long *ctx) {
+        struct qosd_unit unit;
+        if (qosd_unit_of_current(&unit))
+                qosd_set(&programs, &unit, 1);
+        return 0;
+}
+char LICENSE[] SEC("license") = "GPL";
+"""
+
+
+@test(deadline=90, own_daemon=True)
+def refused():
+    """A probe that cannot be loaded is unavailable, with the reason; others, and all else, work."""
+    with installed("started", texts={"bad": BAD, "hostile": HOSTILE, "other": OTHER_METRIC, "open": BAD}):
+        os.chmod(f"{PROBES}/open.bpf.o", 0o666)
+        u = Unit("/bin/sh -c 'sleep infinity'", type="exec").start()
+        attach(u, "--probes=requests,custom:started,custom:bad,custom:hostile,custom:other,custom:open")
+        reasons = {name: rows_of(name)[0].get("reason", "") for name in ("bad", "hostile", "other", "open")}
+        equal({name: rows_of(name)[0]["state"] for name in reasons}, dict.fromkeys(reasons, "unavailable"), "states")
+        # The verifier's last line
+        check(reasons["bad"].startswith("loading 'on_exec': ") and "math between" in reasons["bad"], reasons["bad"])
+        check("calls the helper 109 (send_signal)" in reasons["hostile"], reasons["hostile"])
+        check("'programs' is a qosd_gauge in the object file, but the manifest says qosd_counter" in reasons["other"],
+              reasons["other"])
+        check("open.bpf.o: it or a directory above is not owned by root" in reasons["open"], reasons["open"])
+        equal(list(metrics(u)), ["started"], "probes with metrics")
+        os.chmod(PROBES, 0o777)
+        try:
+            qosctl("detach", u.name)
+            attach(u, "--probes=requests,custom:started")
+            reason = rows_of("started")[0]["reason"]
+            check("started.xml: it or a directory above is not owned by root" in reason, reason)
+        finally:
+            os.chmod(PROBES, 0o755)
+        equal(metrics(u), {}, "metrics")
+        error = qosctl("attach", u.name, "--probes=custom:none", ok=False).stderr
+        check("there is no probe 'custom:none'" in error, error)
+
+
+@test(deadline=60, own_daemon=True)
+def replaced():
+    """A probe that is replaced while in use continues as it was until the next attach."""
+    with installed("started"):
+        u = Unit("/bin/sh -c 'sleep infinity'", type="exec").start()
+        attach(u, "--probes=requests,custom:started")
+        before = rows_of("started")[0]["reason"]
+        compile_probe(f"{EXAMPLES}/runqueue.bpf.c", "started")
+        shutil.copy(f"{EXAMPLES}/runqueue.xml", f"{PROBES}/started.xml")
+        systemctl("reload", "qosd")
+        u.restart()
+        wait_for("it counts on", lambda: custom(u, "started.programs.count") >= 1)
+        equal(rows_of("started")[0]["reason"], before, "hash")
+        qosctl("detach", u.name)
+        attach(u, "--probes=requests,custom:started")
+        equal([p["program"] for p in rows_of("started")], ["on_wakeup", "on_switch"], "programs")
+        equal(list(metrics(u)["started"]), ["wait"], "metrics")

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* Maps of custom probes: the code that the programs run (custom-record.h) and the reader's (custom-
+ * window.c), against a list of events. */
+
+#include <arpa/inet.h>
+
+#include "check.h"
+#include "custom-window.h"
+#include "window.h"
+
+#define window_copy(to, from, size) memcpy(to, from, size)
+#define window_cpu() UINT32_C(0)
+
+static uint32_t elements;
+
+static union qos_custom_element* custom_element(void *map, __u32 i) {
+        check(i < elements);
+        return (union qos_custom_element*) map + i;
+}
+
+#include "custom-record.h"
+
+#define START (1000 * NSEC_PER_SEC)
+
+static const char text[] =
+        "{\"name\":\"x\",\"description\":\"d\",\"object\":{\"sha256\":\"0\"},\"metrics\":["
+        "{\"name\":\"plain\",\"type\":\"counter\",\"unit\":\"1\",\"description\":\"d\"},"
+        "{\"name\":\"level\",\"type\":\"gauge\",\"unit\":\"1\",\"description\":\"d\"},"
+        "{\"name\":\"wait\",\"type\":\"histogram\",\"unit\":\"ns\",\"description\":\"d\"},"
+        "{\"name\":\"by\",\"type\":\"counter\",\"unit\":\"1\",\"description\":\"d\",\"labels\":["
+        "{\"name\":\"error\",\"decoder\":\"errno\"},{\"name\":\"peer\",\"decoder\":\"address\"},"
+        "{\"name\":\"kind\",\"decoder\":\"map\",\"values\":[{\"key\":1,\"name\":\"one\"}]}]},"
+        "{\"name\":\"delays\",\"type\":\"histogram\",\"unit\":\"ns\",\"description\":\"d\",\"labels\":["
+        "{\"name\":\"task\",\"decoder\":\"string\"}]}]}";
+
+enum { PLAIN, LEVEL, WAIT, BY, DELAYS };
+
+static CustomManifest* manifest_new(void) {
+        CustomManifest *m;
+        sd_json_variant *v;
+
+        check(sd_json_parse(text, 0, &v, NULL, NULL) >= 0);
+        check(custom_manifest_new(v, &m) == 0);
+        (void) sd_json_variant_unref(v);
+        elements = m->layout.elements;
+        return m;
+}
+
+static union qos_custom_element* map_new(void) {
+        union qos_custom_element *map = new0(union qos_custom_element, elements);
+
+        check(map);
+        map->header.epoch = START / QOS_EPOCH_NSEC;
+        return map;
+}
+
+static void record(union qos_custom_element *map, const CustomManifest *m, unsigned metric,
+                   const struct qos_custom_labels *labels, uint64_t now, uint64_t value) {
+        custom_record(map, &m->layout, &m->metrics[metric].place, labels, now, value);
+}
+
+static CustomReading read_at(const CustomManifest *m, union qos_custom_element **maps, size_t n,
+                             const CustomReading *before, uint64_t now, uint64_t window) {
+        CustomSource sources[2];
+        CustomReading r;
+
+        for (size_t i = 0; i < n; i++)
+                sources[i] = (CustomSource) { .map = maps[i], .since = START };
+        check(custom_read(&(CustomSources) { .manifest = m, .sources = sources, .n = n, .since = START,
+                                             .before = before }, now, window, &r) == 0);
+        return r;
+}
+
+/* Sum of a cell of all entries. */
+static uint64_t sum_of(const CustomReading *r, unsigned metric, unsigned cell) {
+        uint64_t sum = 0;
+
+        for (size_t i = 0; i < r->n_rows; i++)
+                if (r->rows[i].metric == metric)
+                        sum += r->cells[r->rows[i].cells + cell];
+        return sum;
+}
+
+/* Each window is compared with the events in it. */
+static void test_windows(const CustomManifest *m) {
+        static const uint64_t windows[] = { WINDOW_TOTAL, NSEC_PER_SEC, 10 * NSEC_PER_SEC,
+                                            60 * NSEC_PER_SEC };
+        union qos_custom_element *map = map_new();
+        struct {
+                uint64_t at, n, nsec;
+        } events[1000];
+        uint64_t now = START, random = 1;
+
+        for (size_t i = 0; i < ELEMENTSOF(events); i++) {
+                random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
+                now += random % 100 == 0 ? 20 * NSEC_PER_SEC : random >> 37;
+                events[i].at = now;
+                events[i].n = random >> 60;
+                events[i].nsec = random >> 34;
+                record(map, m, PLAIN, NULL, now, events[i].n);
+                record(map, m, LEVEL, NULL, now, i);
+                record(map, m, WAIT, NULL, now, events[i].nsec);
+        }
+        for (size_t k = 0; k < ELEMENTSOF(windows); k++) {
+                CustomReading r = read_at(m, &map, 1, NULL, now, windows[k]);
+                uint64_t n = 0, nsec = 0, count = 0, bins = 0;
+
+                for (size_t i = 0; i < ELEMENTSOF(events); i++)
+                        if (events[i].at >= now - r.covered) {
+                                n += events[i].n;
+                                nsec += events[i].nsec;
+                                count++;
+                        }
+                for (unsigned i = 0; i < HISTOGRAM_COARSE_BINS; i++)
+                        bins += sum_of(&r, WAIT, 1 + i);
+                check(count > 5 && sum_of(&r, PLAIN, 0) == n);
+                check(sum_of(&r, WAIT, 0) == nsec && bins == count);
+                check(sum_of(&r, LEVEL, 0) == ELEMENTSOF(events) - 1);
+                custom_reading_done(&r);
+        }
+        free(map);
+}
+
+static struct qos_custom_labels labels_of(uint64_t error, const char *peer, uint64_t kind) {
+        struct qos_custom_labels l = { .words = { [0] = error, [4] = kind } };
+
+        check(inet_pton(AF_INET6, peer, l.bytes[1]) == 1);
+        return l;
+}
+
+/* 1000 values of labels have 64 entries and one for all others; none is lost. */
+static void test_entries(const CustomManifest *m) {
+        union qos_custom_element *map = map_new();
+        CustomReading r;
+        size_t rows = 0;
+
+        for (uint64_t i = 0; i < 3000; i++) {
+                struct qos_custom_labels l = labels_of(i % 1000, "::1", 0);
+
+                record(map, m, BY, &l, START, 1);
+                memset(&l, 0, sizeof(l));
+                (void) snprintf((char*) l.bytes[0], sizeof(l.bytes[0]), "task %" PRIu64, i % 3);
+                record(map, m, DELAYS, &l, START, NSEC_PER_MSEC);
+        }
+        r = read_at(m, &map, 1, NULL, START, WINDOW_TOTAL);
+        for (size_t i = 0; i < r.n_rows; i++) {
+                uint64_t n = r.cells[r.rows[i].cells];
+
+                if (r.rows[i].metric != BY)
+                        continue;
+                rows++;
+                check(n == (r.rows[i].rest ? 3000 - 3 * QOS_CUSTOM_ENTRIES : 3));
+        }
+        check(rows == QOS_CUSTOM_ENTRIES + 1);
+        check(sum_of(&r, BY, 0) == 3000 && sum_of(&r, DELAYS, 0) == 3000 * NSEC_PER_MSEC);
+        custom_reading_done(&r);
+        free(map);
+}
+
+/* The sum of two maps has one row for equal labels; what was there before is subtracted. */
+static void test_nested(const CustomManifest *m) {
+        union qos_custom_element *maps[] = { map_new(), map_new() };
+        struct qos_custom_labels a = labels_of(13, "::ffff:192.0.2.1", 1),
+                                 b = labels_of(2, "2001:db8::1", 7);
+        CustomReading before = {}, r;
+        _cleanup_json_writer_ JsonWriter w;
+        char *json;
+
+        record(maps[1], m, BY, &a, START, 100);
+        record(maps[1], m, PLAIN, NULL, START, 40);
+        check(custom_reading_add(&before, m, &(CustomSource) { maps[1], START }, 1) == 0);
+        record(maps[0], m, BY, &a, START, 1);
+        record(maps[1], m, BY, &a, START, 2);
+        record(maps[1], m, BY, &b, START, 4);
+        record(maps[0], m, LEVEL, NULL, START, 3);
+        record(maps[1], m, LEVEL, NULL, START, 4);
+
+        r = read_at(m, maps, 2, &before, START, WINDOW_TOTAL);
+        check(sum_of(&r, BY, 0) == 7 && sum_of(&r, PLAIN, 0) == 0 && sum_of(&r, LEVEL, 0) == 7);
+        json_writer_begin(&w, /* text= */ true);
+        custom_reading_write(&r, m, 5, NULL, &w);
+        check(json_writer_finish_text(&w, &json) >= 0);
+        check(strstr(json, "\"plain\":{\"count\":0}") && strstr(json, "\"level\":{\"value\":7}"));
+        check(strstr(json, "\"by\":{\"count\":7,\"entries\":["));
+        check(strstr(
+                json,
+                "{\"labels\":{\"error\":\"EACCES\",\"peer\":\"192.0.2.1\",\"kind\":\"one\"},\"count\":3}"));
+        check(strstr(
+                json,
+                "{\"labels\":{\"error\":\"ENOENT\",\"peer\":\"2001:db8::1\",\"kind\":\"7\"},\"count\":4}"));
+        free(json);
+        custom_reading_done(&r);
+
+        /* The inner map is removed: what it has counted since stays */
+        check(custom_reading_add(&before, m, &(CustomSource) { maps[1], START }, -1) == 0);
+        r = read_at(m, maps, 1, &before, START, WINDOW_TOTAL);
+        check(sum_of(&r, BY, 0) == 7 && sum_of(&r, PLAIN, 0) == 0);
+        custom_reading_done(&r);
+        custom_reading_done(&before);
+        free(maps[0]);
+        free(maps[1]);
+}
+
+static void test_too_large(void) {
+        char large[32 * 256], *p = large;
+        CustomManifest *m = NULL;
+        sd_json_variant *v;
+
+        p += sprintf(p, "{\"name\":\"x\",\"description\":\"d\",\"object\":{\"sha256\":\"0\"},\"metrics\":[");
+        for (unsigned i = 0; i < 32; i++)
+                p += sprintf(
+                        p,
+                        "%s{\"name\":\"m%u\",\"type\":\"histogram\",\"unit\":\"ns\",\"description\":\"d\"}",
+                        i > 0 ? "," : "", i);
+        (void) sprintf(p, "]}");
+        check(sd_json_parse(large, 0, &v, NULL, NULL) >= 0);
+        check(custom_manifest_new(v, &m) == -E2BIG && !m);
+        (void) sd_json_variant_unref(v);
+}
+
+int main(void) {
+        CustomManifest *m = manifest_new();
+
+        test_windows(m);
+        test_entries(m);
+        test_nested(m);
+        custom_manifest_free(m);
+        test_too_large();
+        return 0;
+}
