@@ -23,13 +23,14 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "server-send.h"
 
 #define CONNECTIONS_MAX 4096
 #define WORKERS_MAX 64
@@ -161,126 +162,6 @@ static void setup_connection(int fd) {
                 fail("SO_ZEROCOPY");
 }
 
-static int send_all(int fd, const char *p, size_t n, int flags) {
-        while (n > 0) {
-                ssize_t k = send(fd, p, n, MSG_NOSIGNAL|flags);
-
-                if (k < 0 && errno == EINTR)
-                        continue;
-                if (k <= 0)
-                        return -EPIPE;
-                p += k;
-                n -= k;
-        }
-        return 0;
-}
-
-static int writev_all(int fd, const char *p, size_t n) {
-        while (n > 0) {
-                /* Three pieces of unequal size in one call. */
-                struct iovec iov[3] = {
-                        { .iov_base = (void*) p, .iov_len = n / 7 },
-                        { .iov_base = (void*) (p + n / 7), .iov_len = n / 3 },
-                        { .iov_base = (void*) (p + n / 7 + n / 3), .iov_len = n - n / 7 - n / 3 },
-                };
-                ssize_t k = writev(fd, iov, 3);
-
-                if (k < 0 && errno == EINTR)
-                        continue;
-                if (k <= 0)
-                        return -EPIPE;
-                p += k;
-                n -= k;
-        }
-        return 0;
-}
-
-static int sendfile_all(int fd, off_t offset, size_t n) {
-        while (n > 0) {
-                ssize_t k = sendfile(fd, answer_file, &offset, n);
-
-                if (k < 0 && errno == EINTR)
-                        continue;
-                if (k <= 0)
-                        return -EPIPE;
-                n -= k;
-        }
-        return 0;
-}
-
-/* File (or memory) to pipe to socket, as proxies do it. */
-static int splice_all(int fd, off_t offset, size_t n) {
-        int p[2], r = 0;
-
-        if (pipe2(p, O_CLOEXEC) < 0)
-                return -errno;
-        while (n > 0 && r == 0) {
-                struct iovec iov = { .iov_base = answer_data + offset, .iov_len = n };
-                loff_t o = offset;
-                ssize_t k = streq(arg_answer, "vmsplice") ? vmsplice(p[1], &iov, 1, 0) :
-                                                            splice(answer_file, &o, p[1], NULL, n,
-                                                                   SPLICE_F_MOVE);
-
-                if (k <= 0) {
-                        r = -EIO;
-                        break;
-                }
-                for (ssize_t left = k; left > 0;) {
-                        ssize_t m = splice(p[0], NULL, fd, NULL, left,
-                                           SPLICE_F_MOVE|((size_t) k < n ? SPLICE_F_MORE : 0));
-
-                        if (m <= 0) {
-                                r = -EPIPE;
-                                break;
-                        }
-                        left -= m;
-                }
-                offset += k;
-                n -= k;
-        }
-        close(p[0]);
-        close(p[1]);
-        return r;
-}
-
-/* Reads back the completions, so that the error queue is used like in a real sender. */
-static void reap_zerocopy(int fd) {
-        char control[256];
-        struct msghdr m = { .msg_control = control };
-
-        do
-                m.msg_controllen = sizeof(control);
-        while (recvmsg(fd, &m, MSG_ERRQUEUE|MSG_DONTWAIT) >= 0);
-}
-
-/* Two messages in one call. */
-static int sendmmsg_all(int fd, const char *p, size_t n) {
-        while (n > 0) {
-                struct iovec iov[2] = {
-                        { .iov_base = (void*) p, .iov_len = n / 3 },
-                        { .iov_base = (void*) (p + n / 3), .iov_len = n - n / 3 },
-                };
-                struct mmsghdr m[2] = {
-                        { .msg_hdr = { .msg_iov = iov, .msg_iovlen = 1 } },
-                        { .msg_hdr = { .msg_iov = iov + 1, .msg_iovlen = 1 } },
-                };
-                int k = sendmmsg(fd, m, 2, MSG_NOSIGNAL);
-
-                if (k < 0 && errno == EINTR)
-                        continue;
-                if (k <= 0)
-                        return -EPIPE;
-                /* A message that was sent in part ends the call */
-                p += m[0].msg_len;
-                n -= m[0].msg_len;
-                if (k == 2) {
-                        p += m[1].msg_len;
-                        n -= m[1].msg_len;
-                }
-        }
-        return 0;
-}
-
 static void fd_send(int to, int fd) {
         char control[CMSG_SPACE(sizeof(int))] = {}, byte = 0;
         struct iovec iov = { .iov_base = &byte, .iov_len = 1 };
@@ -355,17 +236,6 @@ static int helper_answer(int fd) {
         return r;
 }
 
-/* Another descriptor of the same socket, which is closed first. */
-static int dup_all(int fd, const char *p, size_t n) {
-        int other = fcntl(fd, F_DUPFD_CLOEXEC, 3), r;
-
-        if (other < 0)
-                fail("dup");
-        r = send_all(other, p, n, 0);
-        close(other);
-        return r;
-}
-
 static int answer(int fd) {
         size_t done = 0;
         int r = 0;
@@ -376,9 +246,11 @@ static int answer(int fd) {
                 if (i > 0)
                         pause_us(arg_gap_us);
                 if (streq(arg_answer, "sendfile"))
-                        r = sendfile_all(fd, done, n);
-                else if (streq(arg_answer, "splice") || streq(arg_answer, "vmsplice"))
-                        r = splice_all(fd, done, n);
+                        r = sendfile_all(fd, answer_file, done, n);
+                else if (streq(arg_answer, "splice"))
+                        r = splice_all(fd, answer_file, NULL, done, n);
+                else if (streq(arg_answer, "vmsplice"))
+                        r = splice_all(fd, -1, answer_data + done, 0, n);
                 else if (streq(arg_answer, "sendmmsg"))
                         r = sendmmsg_all(fd, answer_data + done, n);
                 else if (streq(arg_answer, "dup"))
