@@ -115,102 +115,102 @@ EXCHANGE_INLINE __u64 pipeline_mask(__u32 n) {
         return n < 64 ? (1ULL << n) - 1 : ~0ULL;
 }
 
-EXCHANGE_INLINE void pipeline_clear_bare(struct pipeline *t) {
+EXCHANGE_INLINE void pipeline_clear_bare(struct pipeline *p) {
         for (int i = 0; i < (int) (PIPELINE_BODYLESS_MAX / 64); i++)
-                t->bare[i] = 0;
-        t->n_bare = 0;
+                p->bare[i] = 0;
+        p->n_bare = 0;
 }
 
 /* Whether the response to the i-th outstanding request, oldest first, has no body. */
-EXCHANGE_INLINE int pipeline_is_bare(const struct pipeline *t, __u32 i) {
-        __u32 bit = (t->bare_head + i) & (PIPELINE_BODYLESS_MAX - 1);
+EXCHANGE_INLINE int pipeline_is_bare(const struct pipeline *p, __u32 i) {
+        __u32 bit = (p->bare_head + i) & (PIPELINE_BODYLESS_MAX - 1);
 
-        return t->n_bare > 0 && i < PIPELINE_BODYLESS_MAX && t->bare[bit / 64] >> (bit & 63) & 1;
+        return p->n_bare > 0 && i < PIPELINE_BODYLESS_MAX && p->bare[bit / 64] >> (bit & 63) & 1;
 }
 
 /* Clears the bit of a request in the ring when its response begins. */
-EXCHANGE_INLINE void pipeline_response_bare(struct pipeline *t, __u32 i) {
-        __u32 bit = (t->bare_head + i) & (PIPELINE_BODYLESS_MAX - 1);
+EXCHANGE_INLINE void pipeline_response_bare(struct pipeline *p, __u32 i) {
+        __u32 bit = (p->bare_head + i) & (PIPELINE_BODYLESS_MAX - 1);
 
-        if (!pipeline_is_bare(t, i))
+        if (!pipeline_is_bare(p, i))
                 return;
-        t->bare[bit / 64] &= ~(1ULL << (bit & 63));
-        t->n_bare--;
+        p->bare[bit / 64] &= ~(1ULL << (bit & 63));
+        p->n_bare--;
 }
 
-EXCHANGE_INLINE void pipeline_begin(struct pipeline *t, __u32 protocol, __u32 in_pos, int responded) {
+EXCHANGE_INLINE void pipeline_begin(struct pipeline *p, __u32 protocol, __u32 in_pos, int responded) {
         const struct parser fresh = {};
 
-        t->in = t->out = fresh;
-        t->in_pos = in_pos;
-        t->pending = t->extra = 0;
-        t->protocol = protocol;
-        t->flags = responded && !protocol_is_guessed(protocol) ? PIPELINE_RESPONDED : 0;
-        t->head = t->n_groups = 0;
-        t->begun_at = t->oldest_at = 0;
-        pipeline_clear_bare(t);
-        t->excluded[0] = t->excluded[1] = 0;
-        t->excluding = 0;
-        t->missed = PIPELINE_FOLLOWED;
-        t->intends = t->parts = 0;
-        t->not_understood = 0;
-        t->shape.length_at = t->shape.misses = 0;
+        p->in = p->out = fresh;
+        p->in_pos = in_pos;
+        p->pending = p->extra = 0;
+        p->protocol = protocol;
+        p->flags = responded && !protocol_is_guessed(protocol) ? PIPELINE_RESPONDED : 0;
+        p->head = p->n_groups = 0;
+        p->begun_at = p->oldest_at = 0;
+        pipeline_clear_bare(p);
+        p->excluded[0] = p->excluded[1] = 0;
+        p->excluding = 0;
+        p->missed = PIPELINE_FOLLOWED;
+        p->intends = p->parts = 0;
+        p->not_understood = 0;
+        p->shape.length_at = p->shape.misses = 0;
 }
 
-EXCHANGE_INLINE struct pipeline_batch* pipeline_newest(struct pipeline *t) {
-        return &t->groups[(t->head + t->n_groups - 1) & (PIPELINE_BATCHES - 1)];
+EXCHANGE_INLINE struct pipeline_batch* pipeline_newest(struct pipeline *p) {
+        return &p->groups[(p->head + p->n_groups - 1) & (PIPELINE_BATCHES - 1)];
 }
 
 /* Number of excluded requests among the oldest n. */
-EXCHANGE_INLINE __u32 pipeline_count_excluded(const struct pipeline *t, __u32 n) {
-        if ((t->excluded[0] | t->excluded[1]) == 0)
+EXCHANGE_INLINE __u32 pipeline_count_excluded(const struct pipeline *p, __u32 n) {
+        if ((p->excluded[0] | p->excluded[1]) == 0)
                 return 0;
-        return __builtin_popcountll(t->excluded[0] & pipeline_mask(n)) +
-                __builtin_popcountll(t->excluded[1] & pipeline_mask(n > 64 ? n - 64 : 0));
+        return __builtin_popcountll(p->excluded[0] & pipeline_mask(n)) +
+                __builtin_popcountll(p->excluded[1] & pipeline_mask(n > 64 ? n - 64 : 0));
 }
 
-EXCHANGE_INLINE int pipeline_is_excluded(const struct pipeline *t, __u32 i) {
+EXCHANGE_INLINE int pipeline_is_excluded(const struct pipeline *p, __u32 i) {
         if (i >= PIPELINE_EXCLUDED_MAX)
                 return 0;
-        return (i < 64 ? t->excluded[0] : t->excluded[1]) >> (i & 63) & 1;
+        return (i < 64 ? p->excluded[0] : p->excluded[1]) >> (i & 63) & 1;
 }
 
 /* Number of outstanding requests that are not excluded. */
-EXCHANGE_INLINE __u32 pipeline_outstanding(const struct pipeline *t) {
-        return t->pending - t->excluding;
+EXCHANGE_INLINE __u32 pipeline_outstanding(const struct pipeline *p) {
+        return p->pending - p->excluding;
 }
 
 /* n requests were read; n is 1 for an excluded request. */
-EXCHANGE_INLINE void pipeline_push(struct pipeline *t, __u32 n, __u64 first_at, __u64 last_at,
+EXCHANGE_INLINE void pipeline_push(struct pipeline *p, __u32 n, __u64 first_at, __u64 last_at,
                                    __u32 parsed) {
-        struct pipeline_batch *g = pipeline_newest(t);
-        __u16 waits = parsed & PARSED_WAITS, excluded = !!(t->flags & PIPELINE_EXCLUDING);
+        struct pipeline_batch *g = pipeline_newest(p);
+        __u16 waits = parsed & PARSED_WAITS, excluded = !!(p->flags & PIPELINE_EXCLUDING);
 
-        if (excluded && t->pending < 64)
-                t->excluded[0] |= 1ULL << (t->pending & 63);
-        else if (excluded && t->pending < PIPELINE_EXCLUDED_MAX)
-                t->excluded[1] |= 1ULL << (t->pending & 63);
+        if (excluded && p->pending < 64)
+                p->excluded[0] |= 1ULL << (p->pending & 63);
+        else if (excluded && p->pending < PIPELINE_EXCLUDED_MAX)
+                p->excluded[1] |= 1ULL << (p->pending & 63);
 
-        if (parsed & PARSED_BARE && t->pending < PIPELINE_BODYLESS_MAX) {
-                __u32 bit = (t->bare_head + t->pending) & (PIPELINE_BODYLESS_MAX - 1);
+        if (parsed & PARSED_BARE && p->pending < PIPELINE_BODYLESS_MAX) {
+                __u32 bit = (p->bare_head + p->pending) & (PIPELINE_BODYLESS_MAX - 1);
 
-                t->bare[bit / 64] |= 1ULL << (bit & 63);
-                t->n_bare++;
+                p->bare[bit / 64] |= 1ULL << (bit & 63);
+                p->n_bare++;
         }
-        if (!excluded && t->pending == t->excluding)
-                t->oldest_at = first_at;
-        t->pending += n;
-        t->excluding += excluded;
-        t->flags = (t->flags & ~(PIPELINE_TUNNEL | PIPELINE_LOST_SYNC | PIPELINE_EXCLUDING)) |
+        if (!excluded && p->pending == p->excluding)
+                p->oldest_at = first_at;
+        p->pending += n;
+        p->excluding += excluded;
+        p->flags = (p->flags & ~(PIPELINE_TUNNEL | PIPELINE_LOST_SYNC | PIPELINE_EXCLUDING)) |
                    PIPELINE_UNDERSTOOD;
         if (parsed & PARSED_PUSHES)
-                t->flags |= PIPELINE_SERVER_PUSH;
+                p->flags |= PIPELINE_SERVER_PUSH;
         if (parsed & PARSED_TUNNEL)
-                t->flags |= PIPELINE_TUNNEL;
+                p->flags |= PIPELINE_TUNNEL;
 
         /* The times of a request still change if more of it is to come */
-        if (t->n_groups > 0 &&
-            (t->n_groups == PIPELINE_BATCHES || (g->first_at == first_at && g->last_at == last_at &&
+        if (p->n_groups > 0 &&
+            (p->n_groups == PIPELINE_BATCHES || (g->first_at == first_at && g->last_at == last_at &&
                                                                g->read_at == 0 && g->waits == waits &&
                                                                !(parsed & PARSED_PENDING)))) {
                 g->n += n;
@@ -218,22 +218,22 @@ EXCHANGE_INLINE void pipeline_push(struct pipeline *t, __u32 n, __u64 first_at, 
                 return;
         }
 
-        g = &t->groups[(t->head + t->n_groups) & (PIPELINE_BATCHES - 1)];
+        g = &p->groups[(p->head + p->n_groups) & (PIPELINE_BATCHES - 1)];
         g->first_at = first_at;
         g->last_at = last_at;
         g->read_at = 0;
         g->n = n;
         g->waits = waits;
         g->excluded = excluded;
-        t->n_groups++;
+        p->n_groups++;
 }
 
 /* More was read of the newest request, which had been complete enough for a response, and may have got
  * one. */
-EXCHANGE_INLINE void pipeline_push_more(struct pipeline *t, __u64 last_at) {
-        struct pipeline_batch *g = pipeline_newest(t);
+EXCHANGE_INLINE void pipeline_push_more(struct pipeline *p, __u64 last_at) {
+        struct pipeline_batch *g = pipeline_newest(p);
 
-        if (t->n_groups == 0)
+        if (p->n_groups == 0)
                 return;
         g->last_at = last_at;
         g->read_at = 0;
@@ -241,91 +241,91 @@ EXCHANGE_INLINE void pipeline_push_more(struct pipeline *t, __u64 last_at) {
 
 /* Another request was read. A response to an unseen request that is still being parsed is one without body
  * (HEAD). */
-EXCHANGE_INLINE void pipeline_end_unseen(struct pipeline *t) {
+EXCHANGE_INLINE void pipeline_end_unseen(struct pipeline *p) {
         const struct parser fresh = {};
 
-        t->out = fresh;
-        t->flags &= ~(PIPELINE_RESPONDING | PIPELINE_LOST_SYNC);
+        p->out = fresh;
+        p->flags &= ~(PIPELINE_RESPONDING | PIPELINE_LOST_SYNC);
 }
 
 /* The beginning of the next request is unknown. first_at, last_at: arrival of the bytes that indicate a
  * request. */
-EXCHANGE_INLINE void pipeline_miss(struct pipeline *t, __u64 first_at, __u64 last_at, __u32 unsent) {
+EXCHANGE_INLINE void pipeline_miss(struct pipeline *p, __u64 first_at, __u64 last_at, __u32 unsent) {
         const struct parser fresh = {};
 
-        if (t->in.state == 0)
-                t->begun_at = first_at;
-        t->flags &= ~PIPELINE_EXCLUDING;
-        if (t->missed && t->pending == 0 && unsent == 0)
-                pipeline_end_unseen(t);
+        if (p->in.state == 0)
+                p->begun_at = first_at;
+        p->flags &= ~PIPELINE_EXCLUDING;
+        if (p->missed && p->pending == 0 && unsent == 0)
+                pipeline_end_unseen(p);
         /* The bytes are a request, unless they are the rest of one that is already counted */
-        if (t->in.state == 0 ? t->pending == 0 : !(t->in.flags & PARSER_PENDING))
-                pipeline_push(t, 1, t->begun_at, last_at, 0);
-        t->in = fresh;
-        t->missed = PIPELINE_MISSED;
+        if (p->in.state == 0 ? p->pending == 0 : !(p->in.flags & PARSER_PENDING))
+                pipeline_push(p, 1, p->begun_at, last_at, 0);
+        p->in = fresh;
+        p->missed = PIPELINE_MISSED;
 }
 
 /* The application has read up to this position, partly unseen by the parser. first_at, last_at: arrival of
  * these bytes. */
-EXCHANGE_INLINE void pipeline_lose_sync(struct pipeline *t, __u32 position, __u64 first_at, __u64 last_at,
+EXCHANGE_INLINE void pipeline_lose_sync(struct pipeline *p, __u32 position, __u64 first_at, __u64 last_at,
                                         __u32 unsent) {
         const struct parser fresh = {};
-        __u32 n = position - t->in_pos;
+        __u32 n = position - p->in_pos;
 
-        t->in_pos = position;
+        p->in_pos = position;
         /* Within a body of known length: nothing is lost */
-        if (t->missed == PIPELINE_FOLLOWED && n <= t->in.skip) {
-                t->in.skip -= n;
-                if (t->in.flags & PARSER_PENDING)
-                        pipeline_push_more(t, last_at);
+        if (p->missed == PIPELINE_FOLLOWED && n <= p->in.skip) {
+                p->in.skip -= n;
+                if (p->in.flags & PARSER_PENDING)
+                        pipeline_push_more(p, last_at);
                 return;
         }
         /* Exactly the rest of a request: the next byte begins another one */
-        if (t->missed == PIPELINE_FOLLOWED && t->in.flags & PARSER_PENDING &&
-            protocol_is_rest(t->protocol, &t->in, n)) {
-                pipeline_push_more(t, last_at);
-                t->in = fresh;
+        if (p->missed == PIPELINE_FOLLOWED && p->in.flags & PARSER_PENDING &&
+            protocol_is_rest(p->protocol, &p->in, n)) {
+                pipeline_push_more(p, last_at);
+                p->in = fresh;
                 return;
         }
-        pipeline_miss(t, first_at, last_at, unsent);
+        pipeline_miss(p, first_at, last_at, unsent);
 }
 
 /* Data up to this position could not be parsed. From here on requests are inferred from the responses, as
  * after unseen bytes: the server, too, mostly responds with an error and closes. */
-EXCHANGE_INLINE void pipeline_misunderstand(struct pipeline *t, __u32 position, __u64 came_at,
+EXCHANGE_INLINE void pipeline_misunderstand(struct pipeline *p, __u32 position, __u64 came_at,
                                             __u32 unsent) {
-        t->in_pos = position;
-        t->not_understood |= PIPELINE_REQUESTS;
-        pipeline_miss(t, came_at, came_at, unsent);
+        p->in_pos = position;
+        p->not_understood |= PIPELINE_REQUESTS;
+        pipeline_miss(p, came_at, came_at, unsent);
 }
 
 /* A response to an unseen request begins. */
-EXCHANGE_INLINE void pipeline_push_unseen(struct pipeline *t, __u32 n) {
-        pipeline_push(t, n, t->begun_at, t->begun_at, 0);
+EXCHANGE_INLINE void pipeline_push_unseen(struct pipeline *p, __u32 n) {
+        pipeline_push(p, n, p->begun_at, p->begun_at, 0);
 }
 
 /* Whether the parser resumes at this position with these bytes: everything before was read and responded to,
  * nothing is unsent, and the bytes look like the beginning of a request. */
-EXCHANGE_INLINE int pipeline_resumes(struct pipeline *t, __u32 position, __u64 bytes, __u32 length,
+EXCHANGE_INLINE int pipeline_resumes(struct pipeline *p, __u32 position, __u64 bytes, __u32 length,
                                      __u32 unsent) {
         const struct parser fresh = {};
 
-        if (position != t->in_pos || t->pending > 0 || unsent > 0 ||
-            protocol_detect(bytes, length) != t->protocol)
+        if (position != p->in_pos || p->pending > 0 || unsent > 0 ||
+            protocol_detect(bytes, length) != p->protocol)
                 return 0;
-        pipeline_end_unseen(t);
-        t->in = fresh;
-        t->missed = PIPELINE_FOLLOWED;
-        t->not_understood &= ~PIPELINE_REQUESTS;
+        pipeline_end_unseen(p);
+        p->in = fresh;
+        p->missed = PIPELINE_FOLLOWED;
+        p->not_understood &= ~PIPELINE_REQUESTS;
         return 1;
 }
 
 /* The read call of the application returns. */
-EXCHANGE_INLINE void pipeline_read(struct pipeline *t, __u64 now) {
+EXCHANGE_INLINE void pipeline_read(struct pipeline *p, __u64 now) {
         for (int i = 0; i < PIPELINE_BATCHES; i++) {
-                struct pipeline_batch *g = &t->groups[(t->head + i) & (PIPELINE_BATCHES - 1)];
+                struct pipeline_batch *g = &p->groups[(p->head + i) & (PIPELINE_BATCHES - 1)];
 
-                if (i >= t->n_groups)
+                if (i >= p->n_groups)
                         break;
                 if (g->read_at == 0)
                         g->read_at = now;
@@ -333,132 +333,132 @@ EXCHANGE_INLINE void pipeline_read(struct pipeline *t, __u64 now) {
 }
 
 /* Arrival of the oldest outstanding request that is not excluded. */
-EXCHANGE_INLINE __u64 pipeline_oldest(const struct pipeline *t) {
-        if (t->n_groups == 0)
+EXCHANGE_INLINE __u64 pipeline_oldest(const struct pipeline *p) {
+        if (p->n_groups == 0)
                 return 0;
-        if (t->excluding == 0)
-                return t->groups[t->head & (PIPELINE_BATCHES - 1)].first_at;
+        if (p->excluding == 0)
+                return p->groups[p->head & (PIPELINE_BATCHES - 1)].first_at;
         for (int i = 0; i < PIPELINE_BATCHES; i++) {
-                const struct pipeline_batch *g = &t->groups[(t->head + i) & (PIPELINE_BATCHES - 1)];
+                const struct pipeline_batch *g = &p->groups[(p->head + i) & (PIPELINE_BATCHES - 1)];
 
-                if (i < t->n_groups && g->n > g->excluded)
+                if (i < p->n_groups && g->n > g->excluded)
                         return g->first_at;
         }
         return 0;
 }
 
 /* Sets the arrival of the newest requests, if it was unknown when they were parsed. */
-EXCHANGE_INLINE void pipeline_push_time(struct pipeline *t, __u64 first_at, __u64 last_at) {
-        struct pipeline_batch *g = pipeline_newest(t);
+EXCHANGE_INLINE void pipeline_push_time(struct pipeline *p, __u64 first_at, __u64 last_at) {
+        struct pipeline_batch *g = pipeline_newest(p);
 
-        if (t->n_groups == 0 || g->last_at != 0)
+        if (p->n_groups == 0 || g->last_at != 0)
                 return;
         g->first_at = first_at;
         g->last_at = last_at;
-        t->oldest_at = pipeline_oldest(t);
+        p->oldest_at = pipeline_oldest(p);
 }
 
 /* Removes the oldest requests of one batch, at most n. Returns their number. */
-PARSER_FUNCTION __u32 pipeline_complete(struct pipeline *t, __u32 n, struct pipeline_batch *ret) {
+PARSER_FUNCTION __u32 pipeline_complete(struct pipeline *p, __u32 n, struct pipeline_batch *ret) {
         struct pipeline_batch *g;
 
-        if (!t || !ret || t->n_groups == 0 || n == 0)
+        if (!p || !ret || p->n_groups == 0 || n == 0)
                 return 0;
 
-        g = &t->groups[t->head & (PIPELINE_BATCHES - 1)];
+        g = &p->groups[p->head & (PIPELINE_BATCHES - 1)];
         *ret = *g;
         if (n < g->n) {
                 ret->n = n;
-                ret->excluded = pipeline_count_excluded(t, n);
+                ret->excluded = pipeline_count_excluded(p, n);
                 g->n -= n;
                 g->excluded -= ret->excluded;
         } else {
                 n = g->n;
-                t->head++;
-                t->n_groups--;
+                p->head++;
+                p->n_groups--;
         }
-        t->pending -= n < t->pending ? n : t->pending;
-        t->bare_head += n;
-        t->excluding -= ret->excluded;
-        t->oldest_at = pipeline_oldest(t);
-        t->flags &= ~PIPELINE_EXCLUDED;
-        if ((t->excluded[0] | t->excluded[1]) != 0) {
-                if (pipeline_is_excluded(t, n - 1))
-                        t->flags |= PIPELINE_EXCLUDED;
+        p->pending -= n < p->pending ? n : p->pending;
+        p->bare_head += n;
+        p->excluding -= ret->excluded;
+        p->oldest_at = pipeline_oldest(p);
+        p->flags &= ~PIPELINE_EXCLUDED;
+        if ((p->excluded[0] | p->excluded[1]) != 0) {
+                if (pipeline_is_excluded(p, n - 1))
+                        p->flags |= PIPELINE_EXCLUDED;
                 if (n < 64) {
-                        t->excluded[0] = t->excluded[0] >> n | t->excluded[1] << (63 - n) << 1;
-                        t->excluded[1] >>= n;
+                        p->excluded[0] = p->excluded[0] >> n | p->excluded[1] << (63 - n) << 1;
+                        p->excluded[1] >>= n;
                 } else {
-                        t->excluded[0] = n < PIPELINE_EXCLUDED_MAX ? t->excluded[1] >> (n & 63) : 0;
-                        t->excluded[1] = 0;
+                        p->excluded[0] = n < PIPELINE_EXCLUDED_MAX ? p->excluded[1] >> (n & 63) : 0;
+                        p->excluded[1] = 0;
                 }
         }
         return n;
 }
 
 /* Whether a response is being sent, and its duration has not ended. */
-EXCHANGE_INLINE int pipeline_is_responding(const struct pipeline *t) {
-        return (t->flags & (PIPELINE_RESPONDING | PIPELINE_EXCLUDED)) == PIPELINE_RESPONDING &&
-                t->parts != PIPELINE_OVER;
+EXCHANGE_INLINE int pipeline_is_responding(const struct pipeline *p) {
+        return (p->flags & (PIPELINE_RESPONDING | PIPELINE_EXCLUDED)) == PIPELINE_RESPONDING &&
+                p->parts != PIPELINE_OVER;
 }
 
 /* Change of the number of requests in flight besides the one counted by struct exchange. */
-EXCHANGE_INLINE __s32 pipeline_extra(struct pipeline *t) {
-        __u32 n = pipeline_outstanding(t) + pipeline_is_responding(t), before = t->extra;
+EXCHANGE_INLINE __s32 pipeline_extra(struct pipeline *p) {
+        __u32 n = pipeline_outstanding(p) + pipeline_is_responding(p), before = p->extra;
 
-        t->extra = n > 1 ? n - 1 : 0;
-        return (__s32) (t->extra - before);
+        p->extra = n > 1 ? n - 1 : 0;
+        return (__s32) (p->extra - before);
 }
 
 /* Whether data being sent belongs to a streaming response. */
-EXCHANGE_INLINE int pipeline_is_streaming(const struct pipeline *t) {
-        return t->out.state != 0 && t->out.flags & PARSER_STREAM;
+EXCHANGE_INLINE int pipeline_is_streaming(const struct pipeline *p) {
+        return p->out.state != 0 && p->out.flags & PARSER_STREAM;
 }
 
 /* Data is sent. begins: it begins one response, or several. lasts: time since the response began. Returns
  * whether the data is the next message of a stream, which the server writes when it has one
  * (exchange_depart()): the response ended before it. */
-PARSER_FUNCTION __u32 pipeline_note_part(struct pipeline *t, __u32 begins, __u32 bytes, __u32 complete,
+PARSER_FUNCTION __u32 pipeline_note_part(struct pipeline *p, __u32 begins, __u32 bytes, __u32 complete,
                                          __u64 lasts) {
-        if (!t)
+        if (!p)
                 return 0;
-        if (!begins && t->parts == PIPELINE_OVER)
+        if (!begins && p->parts == PIPELINE_OVER)
                 return 0;
         if (begins || bytes > EXCHANGE_MESSAGE_MAX)
-                t->parts = 0;
-        else if (t->parts > EXCHANGE_PUSHES - 1 && lasts >= EXCHANGE_SILENCE_NSEC) {
-                t->parts = PIPELINE_OVER;
+                p->parts = 0;
+        else if (p->parts > EXCHANGE_PUSHES - 1 && lasts >= EXCHANGE_SILENCE_NSEC) {
+                p->parts = PIPELINE_OVER;
                 return 1;
         }
-        t->parts = complete ? t->parts + (t->parts < EXCHANGE_PUSHES) : 0;
+        p->parts = complete ? p->parts + (p->parts < EXCHANGE_PUSHES) : 0;
         return 0;
 }
 
 /* Whether the rest of a request that already has a response is still to come. */
-EXCHANGE_INLINE int pipeline_is_late(const struct pipeline *t) {
-        return t->pending == 0 && t->in.state != 0 && t->in.flags & PARSER_PENDING;
+EXCHANGE_INLINE int pipeline_is_late(const struct pipeline *p) {
+        return p->pending == 0 && p->in.state != 0 && p->in.flags & PARSER_PENDING;
 }
 
 /* Updates the gauge of requests in flight. complete: everything written has been sent. */
-EXCHANGE_INLINE void pipeline_commit(struct pipeline *t, struct exchange *x, __u64 now, int complete,
+EXCHANGE_INLINE void pipeline_commit(struct pipeline *p, struct exchange *x, __u64 now, int complete,
                                      struct exchange_effect *effect) {
         __u64 at = 0;
 
-        if (pipeline_is_late(t))
+        if (pipeline_is_late(p))
                 x->flags |= EXCHANGE_LATE;
         else
                 x->flags &= ~EXCHANGE_LATE;
 
-        if (pipeline_outstanding(t) > 0)
-                at = t->oldest_at ?: now;
-        else if (!(t->flags & PIPELINE_EXCLUDED) &&
-                 (pipeline_is_responding(t) ||
-                  (!complete && !(t->flags & PIPELINE_SERVER_PUSH) && !pipeline_is_streaming(t))))
+        if (pipeline_outstanding(p) > 0)
+                at = p->oldest_at ?: now;
+        else if (!(p->flags & PIPELINE_EXCLUDED) &&
+                 (pipeline_is_responding(p) ||
+                  (!complete && !(p->flags & PIPELINE_SERVER_PUSH) && !pipeline_is_streaming(p))))
                 at = x->first_at ?: now;
         else if (x->flags & EXCHANGE_LATE)
                 at = 0;
-        else if (t->in.state != 0 && !(t->flags & PIPELINE_EXCLUDING) && !(t->in.flags & PARSER_PENDING))
-                at = t->begun_at ?: now;
+        else if (p->in.state != 0 && !(p->flags & PIPELINE_EXCLUDING) && !(p->in.flags & PARSER_PENDING))
+                at = p->begun_at ?: now;
         else if (x->n_marks > 0)
                 at = x->mark_at[0];
 
@@ -466,73 +466,73 @@ EXCHANGE_INLINE void pipeline_commit(struct pipeline *t, struct exchange *x, __u
                 exchange_open(x, at, effect);
         else
                 exchange_shut(x, effect);
-        effect->in_flight += pipeline_extra(t);
+        effect->in_flight += pipeline_extra(p);
 }
 
 /* Removes all outstanding requests. */
-EXCHANGE_INLINE void pipeline_reset(struct pipeline *t) {
-        t->pending = t->n_groups = t->flags = 0;
-        pipeline_clear_bare(t);
-        t->excluded[0] = t->excluded[1] = 0;
-        t->excluding = 0;
+EXCHANGE_INLINE void pipeline_reset(struct pipeline *p) {
+        p->pending = p->n_groups = p->flags = 0;
+        pipeline_clear_bare(p);
+        p->excluded[0] = p->excluded[1] = 0;
+        p->excluding = 0;
 }
 
 /* The connection is not of this protocol after all, or is not to be parsed any more: it continues
  * unparsed. */
-EXCHANGE_INLINE void pipeline_abandon(struct pipeline *t, struct exchange *x,
+EXCHANGE_INLINE void pipeline_abandon(struct pipeline *p, struct exchange *x,
                                       struct exchange_effect *effect) {
-        const struct pipeline_batch *g = &t->groups[t->head & (PIPELINE_BATCHES - 1)];
+        const struct pipeline_batch *g = &p->groups[p->head & (PIPELINE_BATCHES - 1)];
 
-        if (t->n_groups > 0) {
+        if (p->n_groups > 0) {
                 x->state = EXCHANGE_PENDING;
                 x->first_at = g->first_at;
                 x->last_at = g->last_at;
                 x->read_at = g->read_at;
-        } else if (t->in.state != 0 && !(t->in.flags & PARSER_PENDING) && t->begun_at != 0) {
+        } else if (p->in.state != 0 && !(p->in.flags & PARSER_PENDING) && p->begun_at != 0) {
                 /* Data read so far is the beginning of a request */
                 x->state = EXCHANGE_PENDING;
-                x->first_at = x->last_at = t->begun_at;
+                x->first_at = x->last_at = p->begun_at;
                 x->read_at = 0;
-        } else if (t->flags & PIPELINE_RESPONDED)
+        } else if (p->flags & PIPELINE_RESPONDED)
                 x->state = EXCHANGE_RESPONDING;
 
-        if (t->protocol == PROTOCOL_HTTP1)
+        if (p->protocol == PROTOCOL_HTTP1)
                 x->flags |= EXCHANGE_HTTP1;
-        t->protocol = PROTOCOL_PLAIN;
-        pipeline_reset(t);
+        p->protocol = PROTOCOL_PLAIN;
+        pipeline_reset(p);
         x->flags &= ~(EXCHANGE_PARSED | EXCHANGE_LATE);
-        effect->in_flight += pipeline_extra(t);
+        effect->in_flight += pipeline_extra(p);
 }
 
 /* The response turns the connection into a tunnel: no requests follow. */
-EXCHANGE_INLINE void pipeline_end(struct pipeline *t, struct exchange *x, struct exchange_effect *effect) {
+EXCHANGE_INLINE void pipeline_end(struct pipeline *p, struct exchange *x, struct exchange_effect *effect) {
         x->state = EXCHANGE_IDLE;
         x->flags = (x->flags & ~(EXCHANGE_PARSED | EXCHANGE_LATE)) | EXCHANGE_DONE;
         x->n_marks = 0;
         exchange_shut(x, effect);
-        pipeline_reset(t);
-        effect->in_flight += pipeline_extra(t);
+        pipeline_reset(p);
+        effect->in_flight += pipeline_extra(p);
 }
 
 /* The unit closes the connection. unsent: bytes not sent. */
-EXCHANGE_INLINE void pipeline_half_close(struct pipeline *t, struct exchange *x, __u64 now, __u32 unsent,
+EXCHANGE_INLINE void pipeline_half_close(struct pipeline *p, struct exchange *x, __u64 now, __u32 unsent,
                                          struct exchange_effect *effect) {
-        if (!protocol_ends_with_stream(t->protocol, &t->out))
+        if (!protocol_ends_with_stream(p->protocol, &p->out))
                 return;
 
-        t->out.state = 0;
-        t->out.skip = 0;
-        t->flags = (t->flags & ~PIPELINE_RESPONDING) | PIPELINE_LOST_SYNC;
-        pipeline_commit(t, x, now, unsent == 0, effect);
+        p->out.state = 0;
+        p->out.skip = 0;
+        p->flags = (p->flags & ~PIPELINE_RESPONDING) | PIPELINE_LOST_SYNC;
+        pipeline_commit(p, x, now, unsent == 0, effect);
 }
 
 /* Number of failed requests, when a connection ends with outstanding ones. by_unit: all ones if the unit
  * ends it. In that case requests that were read before the last response was sent count as one: they follow
  * a request with which the client ends the connection ("Connection: close", QUIT), or one in error.
  * Branchless, since the verifier would explore everything after a branch twice. */
-EXCHANGE_INLINE __u32 pipeline_get_failed(struct pipeline *t, const struct exchange *x, __u32 outstanding,
+EXCHANGE_INLINE __u32 pipeline_get_failed(struct pipeline *p, const struct exchange *x, __u32 outstanding,
                                           __u64 by_unit) {
-        __u64 read_at = pipeline_newest(t)->read_at; /* 0: the read call has not returned */
+        __u64 read_at = pipeline_newest(p)->read_at; /* 0: the read call has not returned */
 
         return histogram_choose(by_unit & histogram_if_less(read_at - 1, x->last_out_at), 1, outstanding);
 }
@@ -542,35 +542,35 @@ EXCHANGE_INLINE __u32 pipeline_get_failed(struct pipeline *t, const struct excha
  * connection without pipelining. More than servers write at once may be a part. */
 #define PIPELINE_WHOLE_MAX 65536U
 
-EXCHANGE_INLINE int pipeline_is_single(const struct pipeline *t, const struct exchange *x, __u32 bytes,
+EXCHANGE_INLINE int pipeline_is_single(const struct pipeline *p, const struct exchange *x, __u32 bytes,
                                        int complete) {
-        return t->pending == 1 && !t->missed &&
-               !(t->flags & (PIPELINE_RESPONDING | PIPELINE_SERVER_PUSH)) &&
-                t->in.state == 0 && x->n_marks == 0 && complete && bytes < PIPELINE_WHOLE_MAX;
+        return p->pending == 1 && !p->missed &&
+               !(p->flags & (PIPELINE_RESPONDING | PIPELINE_SERVER_PUSH)) &&
+                p->in.state == 0 && x->n_marks == 0 && complete && bytes < PIPELINE_WHOLE_MAX;
 }
 
 /* Whether such data is a complete response, and need not be parsed. */
-EXCHANGE_INLINE int pipeline_is_whole(const struct pipeline *t, int single) {
-        return single && !protocol_is_framed(t->protocol);
+EXCHANGE_INLINE int pipeline_is_whole(const struct pipeline *p, int single) {
+        return single && !protocol_is_framed(p->protocol);
 }
 
 /* Whether such data may have the shape of the last response. */
-EXCHANGE_INLINE int pipeline_may_be_alike(const struct pipeline *t) {
-        return t->shape.length_at != 0 && t->out.state == 0 && t->n_bare == 0 &&
-               !(t->flags & (PIPELINE_TUNNEL | PIPELINE_LOST_SYNC));
+EXCHANGE_INLINE int pipeline_may_be_alike(const struct pipeline *p) {
+        return p->shape.length_at != 0 && p->out.state == 0 && p->n_bare == 0 &&
+               !(p->flags & (PIPELINE_TUNNEL | PIPELINE_LOST_SYNC));
 }
 
 /* Whether such data, after it was parsed, may provide the shape of the next response. */
-EXCHANGE_INLINE int pipeline_may_have_shape(const struct pipeline *t) {
-        return t->protocol == PROTOCOL_HTTP1 && t->out.state == 0 && t->shape.misses < HTTP_SHAPE_MISSES_MAX;
+EXCHANGE_INLINE int pipeline_may_have_shape(const struct pipeline *p) {
+        return p->protocol == PROTOCOL_HTTP1 && p->out.state == 0 && p->shape.misses < HTTP_SHAPE_MISSES_MAX;
 }
 
 /* Whether data belongs to the previous response: there was no other request, and the end of that response is
  * unknown. */
-EXCHANGE_INLINE int pipeline_is_more(const struct pipeline *t) {
-        return t->pending == 0 && t->missed != PIPELINE_MISSED &&
-               !(t->flags & (PIPELINE_RESPONDING | PIPELINE_SERVER_PUSH)) && t->out.state == 0 &&
-                (t->flags & PIPELINE_LOST_SYNC || !protocol_is_framed(t->protocol));
+EXCHANGE_INLINE int pipeline_is_more(const struct pipeline *p) {
+        return p->pending == 0 && p->missed != PIPELINE_MISSED &&
+               !(p->flags & (PIPELINE_RESPONDING | PIPELINE_SERVER_PUSH)) && p->out.state == 0 &&
+                (p->flags & PIPELINE_LOST_SYNC || !protocol_is_framed(p->protocol));
 }
 
 /* Whether data is a RESP3 push message, such as a key invalidation, which is neither a response nor part of
@@ -591,18 +591,18 @@ struct parsed_chunk {
 };
 
 /* A response begins. If its request is not complete, it is an early response (oversized head or line). */
-EXCHANGE_INLINE void pipeline_begins(struct pipeline *t, struct parsed_chunk *piece) {
-        __u32 class = protocol_status_class(t->protocol, &t->out);
+EXCHANGE_INLINE void pipeline_begins(struct pipeline *p, struct parsed_chunk *piece) {
+        __u32 class = protocol_status_class(p->protocol, &p->out);
 
-        if (piece->begun >= t->pending && protocol_is_framed(t->protocol) && t->in.state != 0 &&
-            !(t->in.flags & PARSER_PENDING)) {
-                pipeline_push(t, 1, t->begun_at, t->begun_at, 0);
-                t->in.flags |= PARSER_PENDING;
-        } else if (piece->begun >= t->pending && t->missed)
-                pipeline_push_unseen(t, 1);
-        pipeline_response_bare(t, piece->begun);
+        if (piece->begun >= p->pending && protocol_is_framed(p->protocol) && p->in.state != 0 &&
+            !(p->in.flags & PARSER_PENDING)) {
+                pipeline_push(p, 1, p->begun_at, p->begun_at, 0);
+                p->in.flags |= PARSER_PENDING;
+        } else if (piece->begun >= p->pending && p->missed)
+                pipeline_push_unseen(p, 1);
+        pipeline_response_bare(p, piece->begun);
         piece->begun++;
-        if (piece->begun > t->pending || pipeline_is_excluded(t, piece->begun - 1))
+        if (piece->begun > p->pending || pipeline_is_excluded(p, piece->begun - 1))
                 return;
         piece->status4xx += class == 4;
         piece->failed += class == 5;
@@ -618,76 +618,76 @@ EXCHANGE_INLINE __u32 pipeline_id(const struct parser *p) {
 /* A DNS response begins, after begun others in the chunk: moves the request with its ID to the front.
  * Requests that joined a batch have no ID, and are completed in order. Returns 0 if it is not the response
  * to a request: zones are transferred in several messages with the same ID. */
-PARSER_FUNCTION __u32 pipeline_match(struct pipeline *t, __u32 begun) {
+PARSER_FUNCTION __u32 pipeline_match(struct pipeline *p, __u32 begun) {
         __u32 id, last, at = PIPELINE_BATCHES;
         struct pipeline_batch g;
 
-        if (!t)
+        if (!p)
                 return 0;
-        id = pipeline_id(&t->out);
-        last = t->last_id;
-        t->last_id = id;
+        id = pipeline_id(&p->out);
+        last = p->last_id;
+        p->last_id = id;
         /* Branchless, since the verifier would explore everything after a branch twice */
         for (__u32 i = 0; i < PIPELINE_BATCHES; i++) {
-                __u64 is = histogram_if_zero(t->ids[(t->head + i) & (PIPELINE_BATCHES - 1)] ^ id) &
-                        histogram_if_less(i, t->n_groups) & histogram_if_less(i, at);
+                __u64 is = histogram_if_zero(p->ids[(p->head + i) & (PIPELINE_BATCHES - 1)] ^ id) &
+                        histogram_if_less(i, p->n_groups) & histogram_if_less(i, at);
 
                 at = histogram_choose(is, i, at);
         }
         if (at >= PIPELINE_BATCHES) {
-                if (id == last || (begun >= t->pending && !t->missed)) {
-                        t->out.flags |= t->out.state != DNS_START ? PARSER_UNSOLICITED : 0;
+                if (id == last || (begun >= p->pending && !p->missed)) {
+                        p->out.flags |= p->out.state != DNS_START ? PARSER_UNSOLICITED : 0;
                         return 0;
                 }
                 for (__u32 i = 0; i < PIPELINE_BATCHES; i++) {
-                        __u32 k = (t->head + i) & (PIPELINE_BATCHES - 1), n = t->groups[k].n;
+                        __u32 k = (p->head + i) & (PIPELINE_BATCHES - 1), n = p->groups[k].n;
                         __u64 here = histogram_if_less(begun, n);
 
-                        t->ids[k] &= ~here;
+                        p->ids[k] &= ~here;
                         begun = (begun - n) | here; /* all ones after the batch was found */
                 }
                 return 1;
         }
 
-        g = t->groups[(t->head + at) & (PIPELINE_BATCHES - 1)];
+        g = p->groups[(p->head + at) & (PIPELINE_BATCHES - 1)];
         while (at > 0 && can_loop) {
-                __u32 to = (t->head + at) & (PIPELINE_BATCHES - 1),
-                        from = (t->head + at - 1) & (PIPELINE_BATCHES - 1);
+                __u32 to = (p->head + at) & (PIPELINE_BATCHES - 1),
+                        from = (p->head + at - 1) & (PIPELINE_BATCHES - 1);
 
-                t->groups[to] = t->groups[from];
-                t->ids[to] = t->ids[from];
+                p->groups[to] = p->groups[from];
+                p->ids[to] = p->ids[from];
                 at--;
         }
-        t->groups[t->head & (PIPELINE_BATCHES - 1)] = g;
-        t->ids[t->head & (PIPELINE_BATCHES - 1)] = 0;
+        p->groups[p->head & (PIPELINE_BATCHES - 1)] = g;
+        p->ids[p->head & (PIPELINE_BATCHES - 1)] = 0;
         return 1;
 }
 
 /* Parses bytes of responses from at to end of the window of the connection, as many as possible. Returns
  * their number. */
-PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *t, __u32 at, __u32 end,
+PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *p, __u32 at, __u32 end,
                                               struct parsed_chunk *piece) {
         __u32 how, n, meaning, r;
         int before, after;
 
-        if (!t || !piece)
+        if (!p || !piece)
                 return 0;
-        before = t->out.state != 0 && !(t->out.flags & PARSER_UNSOLICITED);
-        how = t->protocol;
+        before = p->out.state != 0 && !(p->out.flags & PARSER_UNSOLICITED);
+        how = p->protocol;
 
-        if (protocol_is_framed(t->protocol)) {
+        if (protocol_is_framed(p->protocol)) {
                 /* One at a time, as parsing depends on the request */
                 how |= PROTOCOL_SINGLE;
-                if (pipeline_is_bare(t, piece->begun))
+                if (pipeline_is_bare(p, piece->begun))
                         how |= PROTOCOL_BARE;
         }
-        if (t->flags & PIPELINE_TUNNEL) {
+        if (p->flags & PIPELINE_TUNNEL) {
                 how |= PROTOCOL_SINGLE;
-                if (t->pending == piece->begun + 1)
+                if (p->pending == piece->begun + 1)
                         how |= PROTOCOL_TUNNEL;
         }
 
-        r = protocol_take_responses(how, &t->out, &t->window, at, end);
+        r = protocol_take_responses(how, &p->out, &p->window, at, end);
         n = PARSED_MESSAGES(r);
         meaning = PARSED_MEANING(r);
         if ((meaning & (PARSED_END | PARSED_NOTHING)) == PARSED_END)
@@ -698,41 +698,41 @@ PARSER_FUNCTION __u32 pipeline_response_bytes(struct pipeline *t, __u32 at, __u3
                 piece->tunnel = meaning & PARSED_BARE ? 2 : 1;
 
         /* Responses that began: the completed ones, without one that began before, and the incomplete one */
-        after = t->out.state != 0 && !(t->out.flags & PARSER_UNSOLICITED);
+        after = p->out.state != 0 && !(p->out.flags & PARSER_UNSOLICITED);
         n += after - before;
-        if (!protocol_is_framed(t->protocol)) {
+        if (!protocol_is_framed(p->protocol)) {
                 piece->begun += n;
-                if (t->missed == PIPELINE_MISSED && piece->begun > t->pending)
-                        pipeline_push_unseen(t, piece->begun - t->pending);
-        } else if (n == 1 && t->protocol == PROTOCOL_DNS && !pipeline_match(t, piece->begun))
+                if (p->missed == PIPELINE_MISSED && piece->begun > p->pending)
+                        pipeline_push_unseen(p, piece->begun - p->pending);
+        } else if (n == 1 && p->protocol == PROTOCOL_DNS && !pipeline_match(p, piece->begun))
                 n = after = 0;
         else if (n == 1)
-                pipeline_begins(t, piece);
+                pipeline_begins(p, piece);
         if (meaning & PARSED_STREAM &&
-            !(piece->begun > 0 ? pipeline_is_excluded(t, piece->begun - 1) : t->flags & PIPELINE_EXCLUDED))
+            !(piece->begun > 0 ? pipeline_is_excluded(p, piece->begun - 1) : p->flags & PIPELINE_EXCLUDED))
                 piece->streams++;
         if (meaning & PARSED_ERROR &&
-            (piece->begun > 0 ? piece->begun <= t->pending && !pipeline_is_excluded(t, piece->begun - 1) :
-             (t->flags & (PIPELINE_RESPONDING | PIPELINE_EXCLUDED)) == PIPELINE_RESPONDING))
+            (piece->begun > 0 ? piece->begun <= p->pending && !pipeline_is_excluded(p, piece->begun - 1) :
+             (p->flags & (PIPELINE_RESPONDING | PIPELINE_EXCLUDED)) == PIPELINE_RESPONDING))
                 piece->failed++;
 
         /* Without a request it is not a response */
-        if (!after || pipeline_is_streaming(t))
-                t->flags &= ~PIPELINE_RESPONDING;
-        else if (n > 0 && piece->begun <= t->pending)
-                t->flags |= PIPELINE_RESPONDING;
+        if (!after || pipeline_is_streaming(p))
+                p->flags &= ~PIPELINE_RESPONDING;
+        else if (n > 0 && piece->begun <= p->pending)
+                p->flags |= PIPELINE_RESPONDING;
         else if (n > 0)
-                t->flags &= ~PIPELINE_RESPONDING;
+                p->flags &= ~PIPELINE_RESPONDING;
         return PARSED_TAKEN(r);
 }
 
 /* Ends the response if its next byte is the last one of a body, whatever its value. Returns 1 if that byte
  * is taken. */
-EXCHANGE_INLINE int pipeline_end_body(struct pipeline *t) {
-        if (!protocol_is_rest(t->protocol, &t->out, 1))
+EXCHANGE_INLINE int pipeline_end_body(struct pipeline *p) {
+        if (!protocol_is_rest(p->protocol, &p->out, 1))
                 return 0;
-        http_end(&t->out, 0);
-        t->flags &= ~PIPELINE_RESPONDING;
+        http_end(&p->out, 0);
+        p->flags &= ~PIPELINE_RESPONDING;
         return 1;
 }
 
@@ -743,23 +743,23 @@ EXCHANGE_INLINE __u64 pipeline_when(const struct arrival_times *times, __u32 pos
 /* Parses bytes of requests. window: at in the upper half, end in the lower one. position: of the first byte
  * in the stream. If piece->named is set, the caller decides by protocol_name() whether the request is
  * excluded, sets PIPELINE_EXCLUDING if it is, and clears piece->named. */
-EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window,
+EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *p, __u64 window,
                                              const struct arrival_times *times, __u32 position,
                                              struct parsed_chunk *piece) {
         /* Masks instead of branches: the verifier would explore everything after a branch twice */
-        __u64 last_at, dns = histogram_if_zero(t->protocol ^ PROTOCOL_DNS);
+        __u64 last_at, dns = histogram_if_zero(p->protocol ^ PROTOCOL_DNS);
         __u32 single = (histogram_if_zero(times->came_at) | dns) & PROTOCOL_SINGLE;
         __u32 at = window >> 32, end = window, r, n, meaning, apart = dns & PARSED_PENDING, k;
         int halfway, pending, too_many;
 
-        halfway = t->in.state != 0;
-        pending = halfway && t->in.flags & PARSER_PENDING;
+        halfway = p->in.state != 0;
+        pending = halfway && p->in.flags & PARSER_PENDING;
         /* Concerns the first of the requests parsed here */
-        too_many = t->flags & PIPELINE_EXCLUDING && t->pending >= PIPELINE_EXCLUDED_MAX;
+        too_many = p->flags & PIPELINE_EXCLUDING && p->pending >= PIPELINE_EXCLUDED_MAX;
 
         if (!halfway)
-                t->begun_at = pipeline_when(times, position + 1, 0);
-        r = protocol_take_requests(t->protocol | times->how | single, &t->in, &t->window, at, end);
+                p->begun_at = pipeline_when(times, position + 1, 0);
+        r = protocol_take_requests(p->protocol | times->how | single, &p->in, &p->window, at, end);
         n = PARSED_MESSAGES(r);
         dns &= ~histogram_if_zero(n);
         meaning = PARSED_MEANING(r);
@@ -771,70 +771,70 @@ EXCHANGE_INLINE __u32 pipeline_take_requests(struct pipeline *t, __u64 window,
         }
         if (n > 0 && halfway) {
                 if (pending)
-                        pipeline_push_more(t, last_at);
+                        pipeline_push_more(p, last_at);
                 else
-                        pipeline_push(t, 1, t->begun_at, last_at, apart);
-                t->begun_at = times->came_at;
+                        pipeline_push(p, 1, p->begun_at, last_at, apart);
+                p->begun_at = times->came_at;
                 n--;
         }
         if (n > 0)
-                pipeline_push(t, n, t->begun_at, last_at, apart);
-        k = (t->head + t->n_groups - 1) & (PIPELINE_BATCHES - 1);
-        t->ids[k] = histogram_choose(dns, pipeline_id(&t->in), t->ids[k]);
+                pipeline_push(p, n, p->begun_at, last_at, apart);
+        k = (p->head + p->n_groups - 1) & (PIPELINE_BATCHES - 1);
+        p->ids[k] = histogram_choose(dns, pipeline_id(&p->in), p->ids[k]);
         if ((meaning & (PARSED_END | PARSED_NOTHING)) == PARSED_END || meaning & PARSED_PENDING)
-                pipeline_push(t, 1, t->begun_at, last_at, meaning);
+                pipeline_push(p, 1, p->begun_at, last_at, meaning);
         else if (meaning & PARSED_END)
-                t->flags &= ~PIPELINE_EXCLUDING; /* had a name, but is not a request */
+                p->flags &= ~PIPELINE_EXCLUDING; /* had a name, but is not a request */
         if (meaning & PARSED_NAMED)
                 piece->named = 1;
-        if (meaning & PARSED_LOST || (meaning & PARSED_BARE && t->pending > PIPELINE_BODYLESS_MAX))
+        if (meaning & PARSED_LOST || (meaning & PARSED_BARE && p->pending > PIPELINE_BODYLESS_MAX))
                 piece->lost = 1;
         return PARSED_TAKEN(r);
 }
 
 /* The same, verified once. */
-PARSER_FUNCTION __u32 pipeline_request_bytes(struct pipeline *t, __u64 window,
+PARSER_FUNCTION __u32 pipeline_request_bytes(struct pipeline *p, __u64 window,
                                              const struct arrival_times *times, __u32 position,
                                              struct parsed_chunk *piece) {
-        return t && times && piece ? pipeline_take_requests(t, window, times, position, piece) : 0;
+        return p && times && piece ? pipeline_take_requests(p, window, times, position, piece) : 0;
 }
 
 /* Called after a chunk that ends at this position. */
-EXCHANGE_INLINE void pipeline_request_chunk(struct pipeline *t, const struct arrival_times *times,
+EXCHANGE_INLINE void pipeline_request_chunk(struct pipeline *p, const struct arrival_times *times,
                                             __u32 position) {
-        if (t->in.state != 0 && t->in.flags & PARSER_PENDING)
-                pipeline_push_more(t, pipeline_when(times, position, 1));
+        if (p->in.state != 0 && p->in.flags & PARSER_PENDING)
+                pipeline_push_more(p, pipeline_when(times, position, 1));
 }
 
 /* Whether the first response on the connection is not of the protocol, and the request only looked like it.
  * first: the connection is known from its beginning, and no response was sent before. */
-EXCHANGE_INLINE int pipeline_has_lost_sync(const struct pipeline *t, const struct parsed_chunk *piece,
+EXCHANGE_INLINE int pipeline_has_lost_sync(const struct pipeline *p, const struct parsed_chunk *piece,
                                            int first) {
-        return piece->lost && piece->begun == 0 && !(t->flags & PIPELINE_RESPONDED) &&
-               (first || protocol_is_guessed(t->protocol));
+        return piece->lost && piece->begun == 0 && !(p->flags & PIPELINE_RESPONDED) &&
+               (first || protocol_is_guessed(p->protocol));
 }
 
 /* Drops all outstanding requests, when nothing is unsent and the parser has failed on their responses. */
-EXCHANGE_INLINE void pipeline_leave_out(struct pipeline *t) {
-        t->pending = t->n_groups = 0;
-        pipeline_clear_bare(t);
-        t->excluded[0] = t->excluded[1] = 0;
-        t->excluding = 0;
+EXCHANGE_INLINE void pipeline_leave_out(struct pipeline *p) {
+        p->pending = p->n_groups = 0;
+        pipeline_clear_bare(p);
+        p->excluded[0] = p->excluded[1] = 0;
+        p->excluding = 0;
 }
 
 /* Called after a chunk. Returns the number of requests whose response has begun. */
-EXCHANGE_INLINE __u32 pipeline_responses(struct pipeline *t, const struct parsed_chunk *piece,
+EXCHANGE_INLINE __u32 pipeline_responses(struct pipeline *p, const struct parsed_chunk *piece,
                                          int complete) {
         const struct parser fresh = {};
 
         if (piece->lost) {
                 /* The parser is in sync again when nothing is unsent (pipeline_leave_out()) */
-                t->out = fresh;
-                t->flags = (t->flags & ~PIPELINE_RESPONDING) | PIPELINE_LOST_SYNC;
+                p->out = fresh;
+                p->flags = (p->flags & ~PIPELINE_RESPONDING) | PIPELINE_LOST_SYNC;
                 return piece->begun;
         }
 
-        if (t->missed && complete && piece->begun > 0)
-                t->missed = PIPELINE_MISSED_RESPONDED;
+        if (p->missed && complete && piece->begun > 0)
+                p->missed = PIPELINE_MISSED_RESPONDED;
         return piece->begun;
 }

@@ -15,11 +15,11 @@
 
 /* The application reads bytes up to copied that it has only peeked at before (MSG_PEEK), which is not a
  * read. */
-EXCHANGE_INLINE void read_again(struct exchange *x, struct pipeline *t, __u64 now, __u32 copied) {
-        if (t) {
+EXCHANGE_INLINE void read_again(struct exchange *x, struct pipeline *p, __u64 now, __u32 copied) {
+        if (p) {
                 /* copied is the end of the newest request */
-                if (t->in.state == 0 && t->in_pos == copied && t->n_groups > 0)
-                        pipeline_newest(t)->read_at = now;
+                if (p->in.state == 0 && p->in_pos == copied && p->n_groups > 0)
+                        pipeline_newest(p)->read_at = now;
         } else if (x->state == EXCHANGE_PENDING && copied == x->read_end)
                 x->read_at = now;
 }
@@ -34,20 +34,20 @@ struct read_parsers {
 /* The application has read up to copied, now at the latest. unsent: bytes written by it, but not sent. */
 EXCHANGE_INLINE void read_apply(struct exchange *x, const struct read_parsers *parsers, __u64 now,
                                 __u32 copied, __u32 unsent, struct exchange_effect *effect) {
-        struct pipeline *t = parsers->pipeline;
+        struct pipeline *p = parsers->pipeline;
         struct h2_conn *h = parsers->h2;
         struct tls *s = parsers->tls;
         __u64 first_at, last_at;
 
         /* Data read after the unit has closed the connection is discarded: reading it avoids a reset */
-        if (t) {
+        if (p) {
                 exchange_take(x, copied, &first_at, &last_at);
                 if (x->flags & EXCHANGE_DONE)
                         return;
-                if (exchange_distance(copied, t->in_pos) > 0)
-                        pipeline_lose_sync(t, copied, first_at, last_at, unsent);
-                pipeline_read(t, now);
-                pipeline_commit(t, x, now, unsent == 0, effect);
+                if (exchange_distance(copied, p->in_pos) > 0)
+                        pipeline_lose_sync(p, copied, first_at, last_at, unsent);
+                pipeline_read(p, now);
+                pipeline_commit(p, x, now, unsent == 0, effect);
                 return;
         }
         if (h) {

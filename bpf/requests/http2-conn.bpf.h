@@ -136,20 +136,20 @@ static __always_inline void h2_conn_record_response(struct h2_conn *h, struct h2
 
 /* Whether the connection may turn out to be HTTP/2: the preface may be cut after its first or second letter,
  * which is how HTTP/1 requests begin, too. */
-static __always_inline bool h2_conn_may_be_preface(const struct pipeline *t) {
-        return t->protocol == PROTOCOL_HTTP1 && t->in.state == HTTP_METHOD && t->in.word_left >= 1 &&
-               t->in.word_left <= 2 &&
-                !(t->flags & PIPELINE_UNDERSTOOD);
+static __always_inline bool h2_conn_may_be_preface(const struct pipeline *p) {
+        return p->protocol == PROTOCOL_HTTP1 && p->in.state == HTTP_METHOD && p->in.word_left >= 1 &&
+               p->in.word_left <= 2 &&
+                !(p->flags & PIPELINE_UNDERSTOOD);
 }
 
 /* bytes: beginning of the next data. Returns the number of bytes of the preface that were parsed as HTTP/1;
  * 0: not a preface. */
-static __always_inline __u32 h2_conn_preface(const struct pipeline *t, __u64 bytes, __u32 n) {
-        __u32 k = t->in.word_left;
+static __always_inline __u32 h2_conn_preface(const struct pipeline *p, __u64 bytes, __u32 n) {
+        __u32 k = p->in.word_left;
 
-        if (!h2_conn_may_be_preface(t))
+        if (!h2_conn_may_be_preface(p))
                 return 0;
-        bytes = bytes << 8 * k | (k == 1 ? t->in.word : (t->in.word & 0xff) << 8 | t->in.word >> 8);
+        bytes = bytes << 8 * k | (k == 1 ? p->in.word : (p->in.word & 0xff) << 8 | p->in.word >> 8);
         return h2_detect(bytes, n + k) ? k : 0;
 }
 

@@ -25,25 +25,25 @@ struct library_piece {
         struct arrival_times times;
 };
 
-__attribute__((noinline, weak)) int library_parse_requests(struct pipeline *t, struct library_piece *q) {
-        if (!t || !q)
+__attribute__((noinline, weak)) int library_parse_requests(struct pipeline *p, struct library_piece *q) {
+        if (!p || !q)
                 return 0;
-        chunk_parse_requests(chunk_init(t, q->end), t, &(struct chunk_source) { .buffer = q->buffer },
+        chunk_parse_requests(chunk_init(p, q->end), p, &(struct chunk_source) { .buffer = q->buffer },
                              &q->times, q->position, &q->owner);
         return 0;
 }
 
 /* Parses a chunk of responses, with the state initialized by chunk_init(). */
-__attribute__((noinline, weak)) int library_parse_responses(struct pipeline *t, __u64 buffer) {
+__attribute__((noinline, weak)) int library_parse_responses(struct pipeline *p, __u64 buffer) {
         const struct chunk_source source = { .buffer = (void*) (long) buffer };
         struct chunk *f;
 
-        if (!t)
+        if (!p)
                 return 0;
-        f = (struct chunk*) t->work;
-        while (!f->piece.lost && !f->piece.tunnel && chunk_skip(f, &t->out) && can_loop)
-                if (chunk_fill(f, t, &t->out, &source))
-                        chunk_parse_response(f, t);
+        f = (struct chunk*) p->work;
+        while (!f->piece.lost && !f->piece.tunnel && chunk_skip(f, &p->out) && can_loop)
+                if (chunk_fill(f, p, &p->out, &source))
+                        chunk_parse_response(f, p);
         return 0;
 }
 
@@ -80,7 +80,7 @@ __attribute__((noinline, weak)) int openssl_h2_take_responses(struct h2_conn *h,
 }
 
 /* The library has returned HTTP/2 frames (requests), or is passed some (responses). */
-static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const struct qos_owner *owner,
+static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *plain, const struct qos_owner *owner,
                                                 const void *buffer, __u32 n,
                                                  int responses) {
         struct openssl_h2_chunk f = {};
@@ -90,35 +90,36 @@ static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const s
         __s32 counted;
         __u32 dropped;
 
-        if (!o || !owner)
+        if (!plain || !owner)
                 return 0;
-        m = bpf_map_lookup_elem(&plaintext_h2, &o->key);
+        m = bpf_map_lookup_elem(&plaintext_h2, &plain->key);
         u = unit_get(owner);
         if (!m || !u) {
-                o->lost = 1;
+                plain->lost = 1;
                 return 0;
         }
         f.q.f.end = n;
-        f.q.f.position = o->position;
+        f.q.f.position = plain->position;
         f.q.owner = *owner;
         f.buffer = buffer;
-        f.q.target = target_resolve(u, o->target);
+        f.q.target = target_resolve(u, plain->target);
         m->h2.names = names_are_wanted(&f.q.owner);
         h2_piece_begin(&m->h2.piece, bpf_ktime_get_ns());
         window_advance(u, m->h2.piece.now);
-        if (m->target != o->target) {
+        if (m->target != plain->target) {
                 counted = __sync_lock_test_and_set(&m->counted, 0);
                 tls_plaintext_h2_record(m, -counted);
-                m->target = o->target;
+                m->target = plain->target;
                 tls_plaintext_h2_count(m, counted);
         }
 
-        o->strays = 0;
+        plain->strays = 0;
         if (responses) {
-                tp = (struct tcp_sock*) (long) o->sock;
-                if (o->pending == 0)
-                        bpf_core_read(&o->pending_position, sizeof(o->pending_position), &tp->write_seq);
-                o->pending = 1;
+                tp = (struct tcp_sock*) (long) plain->sock;
+                if (plain->pending == 0)
+                        bpf_core_read(&plain->pending_position, sizeof(plain->pending_position),
+                                      &tp->write_seq);
+                plain->pending = 1;
                 /* A write begins with a frame. If not, parsing fails, and the position is lost again */
                 if (m->h2.out.synced == H2_LOST)
                         m->h2.out.synced = H2_EDGE;
@@ -126,19 +127,19 @@ static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const s
         } else {
                 m->h2.times.came_at = 0;
                 m->h2.times.marks.n = 0;
-                if (o->came_first_at == o->came_last_at)
-                        m->h2.times.came_at = o->came_first_at;
+                if (plain->came_first_at == plain->came_last_at)
+                        m->h2.times.came_at = plain->came_first_at;
                 else {
                         m->h2.times.marks.n = 1;
-                        m->h2.times.marks.end[0] = o->position + n;
-                        m->h2.times.marks.at[0] = o->came_first_at;
-                        m->h2.times.marks.tail_at = o->came_last_at;
+                        m->h2.times.marks.end[0] = plain->position + n;
+                        m->h2.times.marks.at[0] = plain->came_first_at;
+                        m->h2.times.marks.tail_at = plain->came_last_at;
                 }
                 openssl_h2_take_requests(&m->h2, &m->more, u, &f);
-                o->position += n;
+                plain->position += n;
         }
         if (m->h2.piece.lost || f.q.f.at < f.q.f.end)
-                o->lost = 1;
+                plain->lost = 1;
 
         dropped = m->h2.piece.dropped;
         if (dropped > 0 && responses)
@@ -155,225 +156,229 @@ static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const s
 
 /* The connection is HTTP/2. late: its beginning was not seen. taken: bytes of the preface that another
  * parser has consumed. */
-static __attribute__((noinline)) int openssl_h2_begin(struct tls_plaintext *o, const struct qos_owner *owner,
-                                                      __u32 late, __u32 taken) {
+static __attribute__((noinline)) int openssl_h2_begin(struct tls_plaintext *plain,
+                                                      const struct qos_owner *owner, __u32 late,
+                                                      __u32 taken) {
         struct tls_plaintext_h2 *m;
         __u32 zero = 0;
         void *fresh;
 
-        if (!o || !owner)
+        if (!plain || !owner)
                 return 0;
-        o->ahead = o->pending = 0;
+        plain->ahead = plain->pending = 0;
         fresh = bpf_map_lookup_elem(&plaintext_h2_fresh, &zero);
-        if (!fresh || bpf_map_update_elem(&plaintext_h2, &o->key, fresh, BPF_ANY) < 0) {
+        if (!fresh || bpf_map_update_elem(&plaintext_h2, &plain->key, fresh, BPF_ANY) < 0) {
                 element_lost(QOS_STATISTIC_LOST_PLAINTEXT_H2, owner);
-                o->tries = TRIES_MAX;
+                plain->tries = TRIES_MAX;
         } else {
-                m = bpf_map_lookup_elem(&plaintext_h2, &o->key);
+                m = bpf_map_lookup_elem(&plaintext_h2, &plain->key);
                 if (m) {
                         m->owner = *owner;
-                        m->target = o->target;
+                        m->target = plain->target;
                         h2_begin(&m->h2, 0, late);
                         m->h2.more = H2_MORE_HERE;
                         m->h2.in.left -= taken;
                         /* From now on the request that the socket has in flight is counted by frames
                          * (tls_plaintext_h2_commit()) */
-                        if (o->requested)
+                        if (plain->requested)
                                 tls_plaintext_h2_count(m, -1);
                 }
                 /* The connection may have ended before the element existed */
-                if (bpf_map_lookup_elem(&plaintext, &o->key) != o)
-                        tls_plaintext_h2_drop(&o->key);
+                if (bpf_map_lookup_elem(&plaintext, &plain->key) != plain)
+                        tls_plaintext_h2_drop(&plain->key);
         }
         /* Even without an element: the connection is HTTP/2, and lost */
-        pipeline_begin(&o->pipeline, PROTOCOL_HTTP2, 0, 0);
+        pipeline_begin(&plain->pipeline, PROTOCOL_HTTP2, 0, 0);
         return 0;
 }
 
 /* The server has responded to the preface with HTTP/1: the preface was one request. Returns 0 if the
  * connection is HTTP/2. */
-static __attribute__((noinline)) int openssl_h2_refuse(struct tls_plaintext *o) {
+static __attribute__((noinline)) int openssl_h2_refuse(struct tls_plaintext *plain) {
         struct tls_plaintext_h2 *m;
 
-        if (!o)
+        if (!plain)
                 return 0;
-        m = bpf_map_lookup_elem(&plaintext_h2, &o->key);
-        if (!m || !m->h2.piece.lost || m->h2.settled || o->late)
+        m = bpf_map_lookup_elem(&plaintext_h2, &plain->key);
+        if (!m || !m->h2.piece.lost || m->h2.settled || plain->late)
                 return 0;
-        tls_plaintext_h2_drop(&o->key);
-        o->lost = o->requested = o->pending = 0;
-        o->streams = o->status4xx = o->failed = 0;
-        pipeline_begin(&o->pipeline, PROTOCOL_HTTP1, 0, 0);
-        pipeline_push(&o->pipeline, 1, o->came_first_at, o->came_last_at, 0);
-        pipeline_read(&o->pipeline, bpf_ktime_get_ns());
+        tls_plaintext_h2_drop(&plain->key);
+        plain->lost = plain->requested = plain->pending = 0;
+        plain->streams = plain->status4xx = plain->failed = 0;
+        pipeline_begin(&plain->pipeline, PROTOCOL_HTTP1, 0, 0);
+        pipeline_push(&plain->pipeline, 1, plain->came_first_at, plain->came_last_at, 0);
+        pipeline_read(&plain->pipeline, bpf_ktime_get_ns());
         return 1;
 }
 
 /* Detects the protocol by the plaintext of a request, as long as it is unknown or may still change. */
-static __attribute__((noinline)) int library_detect(struct tls_plaintext *o, const struct qos_owner *owner,
-                                                    const void *buffer, __u32 n) {
+static __attribute__((noinline)) int library_detect(struct tls_plaintext *plain,
+                                                    const struct qos_owner *owner, const void *buffer,
+                                                    __u32 n) {
         __u32 length = n, protocol, taken;
         __u64 first = 0;
 
-        if (!o || !owner)
+        if (!plain || !owner)
                 return 0;
-        if (o->pipeline.protocol == PROTOCOL_PLAIN && (!o->begins || o->tries >= TRIES_MAX))
+        if (plain->pipeline.protocol == PROTOCOL_PLAIN && (!plain->begins || plain->tries >= TRIES_MAX))
                 return 0;
-        o->begins = 0;
+        plain->begins = 0;
         if (length > sizeof(first))
                 length = sizeof(first);
         BPF_BOUND(length, sizeof(first) + 1);
         if (bpf_probe_read_user(&first, length, buffer) < 0)
                 return 0;
-        if (o->pipeline.protocol != PROTOCOL_PLAIN) {
-                taken = h2_conn_preface(&o->pipeline, first, length);
+        if (plain->pipeline.protocol != PROTOCOL_PLAIN) {
+                taken = h2_conn_preface(&plain->pipeline, first, length);
                 if (taken > 0)
-                        openssl_h2_begin(o, owner, 0, taken);
+                        openssl_h2_begin(plain, owner, 0, taken);
                 return 0;
         }
         if (h2_detect(first, length))
-                return openssl_h2_begin(o, owner, 0, 0);
+                return openssl_h2_begin(plain, owner, 0, 0);
         protocol = protocol_detect(first, length);
         if (protocol == PROTOCOL_PLAIN) {
-                if (o->late && h2_detect_late(first, length))
-                        return openssl_h2_begin(o, owner, 1, 0);
-                o->tries++;
+                if (plain->late && h2_detect_late(first, length))
+                        return openssl_h2_begin(plain, owner, 1, 0);
+                plain->tries++;
                 return 0;
         }
-        o->ahead = o->pending = 0;
-        o->streams = o->status4xx = o->failed = 0;
-        o->growing = o->strays = 0;
-        pipeline_begin(&o->pipeline, protocol, 0, 0);
+        plain->ahead = plain->pending = 0;
+        plain->streams = plain->status4xx = plain->failed = 0;
+        plain->growing = plain->strays = 0;
+        pipeline_begin(&plain->pipeline, protocol, 0, 0);
         return 0;
 }
 
 /* Whether the parser resumes with the data that the library has returned, like pipeline_resumes(). */
-static __attribute__((noinline)) int library_resumes(struct tls_plaintext *o, const void *buffer, __u32 n) {
+static __attribute__((noinline)) int library_resumes(struct tls_plaintext *plain, const void *buffer,
+                                                     __u32 n) {
         __u32 length = n;
         __u64 first = 0;
 
-        if (!o)
+        if (!plain)
                 return 0;
         if (length > sizeof(first))
                 length = sizeof(first);
         BPF_BOUND(length, sizeof(first) + 1);
         return bpf_probe_read_user(&first, length, buffer) == 0 &&
-                pipeline_resumes(&o->pipeline, 0, first, length, o->pending);
+                pipeline_resumes(&plain->pipeline, 0, first, length, plain->pending);
 }
 
 /* The kernel may have skipped the run for the read from the socket: then the arrival of this data is not
  * known yet. */
-BPF_SUBPROG int library_check_times(struct tls_plaintext *o) {
+BPF_SUBPROG int library_check_times(struct tls_plaintext *plain) {
         struct tcp_sock *tp;
         __u32 copied, rcv_nxt;
         struct sock *sk;
 
-        BPF_REQUIRE(o);
-        tp = (struct tcp_sock*) (long) o->sock;
-        sk = (struct sock*) (long) o->sock;
+        BPF_REQUIRE(plain);
+        tp = (struct tcp_sock*) (long) plain->sock;
+        sk = (struct sock*) (long) plain->sock;
         if (bpf_core_read(&copied, sizeof(copied), &tp->copied_seq) < 0 ||
             bpf_core_read(&rcv_nxt, sizeof(rcv_nxt), &tp->rcv_nxt) < 0)
                 return 0;
         if (fin_received(BPF_CORE_READ(sk, __sk_common.skc_state)) && copied == rcv_nxt)
                 copied--; /* the FIN, which has a position but no byte */
-        if (copied == o->read_end)
+        if (copied == plain->read_end)
                 return 0;
-        o->untimed = 1;
-        o->came_first_at = o->came_last_at = 0;
+        plain->untimed = 1;
+        plain->came_first_at = plain->came_last_at = 0;
         return 0;
 }
 
 /* The library has returned n bytes of requests. */
-static __attribute__((noinline)) int library_read(struct tls_plaintext *o,
+static __attribute__((noinline)) int library_read(struct tls_plaintext *plain,
                                                   const struct qos_owner *owner, const void *buffer,
                                                   __u32 n) {
         struct library_piece q = {};
         struct chunk *f;
 
-        if (!o || !owner)
+        if (!plain || !owner)
                 return 0;
-        library_check_times(o);
+        library_check_times(plain);
         /* Before the time of the read, which it does not set off a response to */
         request_note_read(unit_get(owner), bpf_ktime_get_ns());
-        o->unread = 0;
-        o->delivered = 1;
-        if (o->pipeline.protocol == PROTOCOL_PLAIN || h2_conn_may_be_preface(&o->pipeline))
-                library_detect(o, owner, buffer, n);
-        if (o->pipeline.protocol == PROTOCOL_PLAIN)
+        plain->unread = 0;
+        plain->delivered = 1;
+        if (plain->pipeline.protocol == PROTOCOL_PLAIN || h2_conn_may_be_preface(&plain->pipeline))
+                library_detect(plain, owner, buffer, n);
+        if (plain->pipeline.protocol == PROTOCOL_PLAIN)
                 return 0;
-        if (o->pipeline.protocol == PROTOCOL_HTTP2)
-                return openssl_h2(o, owner, buffer, n, 0);
+        if (plain->pipeline.protocol == PROTOCOL_HTTP2)
+                return openssl_h2(plain, owner, buffer, n, 0);
 
-        o->strays = 0;
+        plain->strays = 0;
         q.end = n;
         q.buffer = buffer;
-        q.position = o->position;
+        q.position = plain->position;
         q.owner = *owner;
         if (names_are_wanted(&q.owner))
                 q.times.how = PROTOCOL_NAMES;
-        if (o->came_first_at == o->came_last_at)
-                q.times.came_at = o->came_first_at;
+        if (plain->came_first_at == plain->came_last_at)
+                q.times.came_at = plain->came_first_at;
         else {
                 q.times.marks.n = 1;
                 q.times.marks.end[0] = q.position + n;
-                q.times.marks.at[0] = o->came_first_at;
-                q.times.marks.tail_at = o->came_last_at;
+                q.times.marks.at[0] = plain->came_first_at;
+                q.times.marks.tail_at = plain->came_last_at;
         }
-        if (o->pipeline.missed && !library_resumes(o, buffer, n))
-                pipeline_miss(&o->pipeline, o->came_first_at, o->came_last_at, o->pending);
+        if (plain->pipeline.missed && !library_resumes(plain, buffer, n))
+                pipeline_miss(&plain->pipeline, plain->came_first_at, plain->came_last_at, plain->pending);
         else {
-                library_parse_requests(&o->pipeline, &q);
-                f = (struct chunk*) o->pipeline.work;
-                if (f->piece.lost && o->pipeline.flags & PIPELINE_UNDERSTOOD)
-                        pipeline_misunderstand(&o->pipeline, 0,
-                                               pipeline_when(&q.times, o->position + f->at, 0),
-                                               o->pending);
+                library_parse_requests(&plain->pipeline, &q);
+                f = (struct chunk*) plain->pipeline.work;
+                if (f->piece.lost && plain->pipeline.flags & PIPELINE_UNDERSTOOD)
+                        pipeline_misunderstand(&plain->pipeline, 0,
+                                               pipeline_when(&q.times, plain->position + f->at, 0),
+                                               plain->pending);
                 else if (f->piece.lost || f->at < f->end) {
-                        o->lost = 1;
+                        plain->lost = 1;
                         return 0;
                 }
         }
-        o->position += n;
-        pipeline_request_chunk(&o->pipeline, &q.times, o->position);
-        pipeline_read(&o->pipeline, bpf_ktime_get_ns());
+        plain->position += n;
+        pipeline_request_chunk(&plain->pipeline, &q.times, plain->position);
+        pipeline_read(&plain->pipeline, bpf_ktime_get_ns());
         return 0;
 }
 
 /* The library is passed responses: n bytes after those to be skipped, which are already parsed. */
-static __attribute__((noinline)) int library_write(struct tls_plaintext *o, const struct qos_owner *owner,
-                                                   const void *buffer, __u32 skip, __u32 n) {
+static __attribute__((noinline)) int library_write(struct tls_plaintext *plain,
+                                                   const struct qos_owner *owner, const void *buffer,
+                                                   __u32 skip, __u32 n) {
         struct tcp_sock *tp;
         struct chunk *f;
         bool lost;
 
-        if (!o || o->pipeline.protocol == PROTOCOL_PLAIN || o->tunnel)
+        if (!plain || plain->pipeline.protocol == PROTOCOL_PLAIN || plain->tunnel)
                 return 0;
-        if (o->pipeline.protocol == PROTOCOL_HTTP2) {
-                lost = o->lost;
-                openssl_h2(o, owner, buffer + skip, n, 1);
-                if (lost || !openssl_h2_refuse(o))
+        if (plain->pipeline.protocol == PROTOCOL_HTTP2) {
+                lost = plain->lost;
+                openssl_h2(plain, owner, buffer + skip, n, 1);
+                if (lost || !openssl_h2_refuse(plain))
                         return 0;
         }
         if (n == 0)
                 return 0;
-        tp = (struct tcp_sock*) (long) o->sock;
+        tp = (struct tcp_sock*) (long) plain->sock;
 
-        f = chunk_init(&o->pipeline, n);
+        f = chunk_init(&plain->pipeline, n);
         /* Responses that are not sent yet are included in those begun */
-        f->piece.begun = o->pending;
-        if (o->pending == 0)
-                bpf_core_read(&o->pending_position, sizeof(o->pending_position), &tp->write_seq);
-        library_parse_responses(&o->pipeline, (__u64) (long) (buffer + skip));
+        f->piece.begun = plain->pending;
+        if (plain->pending == 0)
+                bpf_core_read(&plain->pending_position, sizeof(plain->pending_position), &tp->write_seq);
+        library_parse_responses(&plain->pipeline, (__u64) (long) (buffer + skip));
 
-        o->pending = pipeline_responses(&o->pipeline, &f->piece, 1);
-        o->streams += f->piece.streams;
-        o->status4xx += f->piece.status4xx;
-        o->failed += f->piece.failed;
-        o->strays = 0;
+        plain->pending = pipeline_responses(&plain->pipeline, &f->piece, 1);
+        plain->streams += f->piece.streams;
+        plain->status4xx += f->piece.status4xx;
+        plain->failed += f->piece.failed;
+        plain->strays = 0;
         if (f->piece.tunnel)
-                o->tunnel = 1;
+                plain->tunnel = 1;
         else if (f->piece.lost || f->at < f->end)
-                o->astray = 1;
+                plain->astray = 1;
         return 0;
 }
 
@@ -381,20 +386,20 @@ static __attribute__((noinline)) int library_write(struct tls_plaintext *o, cons
  * unit. */
 static __always_inline struct tls_plaintext* library_find(const struct tls_plaintext_key *key,
                                                           const struct qos_owner *owner) {
-        struct tls_plaintext *o = bpf_map_lookup_elem(&plaintext, key);
+        struct tls_plaintext *plain = bpf_map_lookup_elem(&plaintext, key);
 
-        if (!o || o->generation != owner->generation)
+        if (!plain || plain->generation != owner->generation)
                 return NULL;
-        if (!tls_plaintext_lock(o)) {
+        if (!tls_plaintext_lock(plain)) {
                 /* The data of this call cannot be parsed */
-                o->lost = 1;
+                plain->lost = 1;
                 return NULL;
         }
-        if (!tls_plaintext_key_equal(&o->key, key)) {
-                tls_plaintext_unlock(o);
+        if (!tls_plaintext_key_equal(&plain->key, key)) {
+                tls_plaintext_unlock(plain);
                 return NULL;
         }
-        return o;
+        return plain;
 }
 
 /* Maximum number of nested calls within a call: reading a record takes two, a handshake a few more. */
@@ -417,7 +422,7 @@ static __always_inline int ssl_call_begin(struct pt_regs *ctx, struct overhead *
         struct library_call *call;
         struct qos_owner owner;
         __u64 size, fourth, fifth;
-        struct tls_plaintext *o;
+        struct tls_plaintext *plain;
 
         if (!task_owner(&owner) || !watch_get(&owner))
                 return 0;
@@ -454,18 +459,18 @@ static __always_inline int ssl_call_begin(struct pt_regs *ctx, struct overhead *
         if (!(kind & (QOS_CALL_WRITES | QOS_CALL_SENDS_FILE)))
                 return 0;
 
-        o = library_find(&key, &owner);
-        if (!o)
+        plain = library_find(&key, &owner);
+        if (!plain)
                 return 0;
         if (kind & QOS_CALL_SENDS_FILE) {
                 /* The contents of the file are not visible */
-                o->lost = 1;
+                plain->lost = 1;
                 call->key.ssl = 0;
         } else {
-                skip = o->ahead < call->size ? o->ahead : call->size;
-                library_write(o, &owner, (const void*) (long) call->buffer, skip, call->size - skip);
+                skip = plain->ahead < call->size ? plain->ahead : call->size;
+                library_write(plain, &owner, (const void*) (long) call->buffer, skip, call->size - skip);
         }
-        tls_plaintext_unlock(o);
+        tls_plaintext_unlock(plain);
         return 0;
 }
 
@@ -492,7 +497,7 @@ static __always_inline int ssl_call_end(struct pt_regs *ctx, struct overhead *ov
         struct tls_plaintext_key key;
         struct library_call *call;
         struct qos_owner owner;
-        struct tls_plaintext *o;
+        struct tls_plaintext *plain;
         __u64 count = 0;
         __s64 n, given;
 
@@ -519,17 +524,17 @@ static __always_inline int ssl_call_end(struct pt_regs *ctx, struct overhead *ov
         if (call->kind & QOS_CALL_READS && n <= 0)
                 return 0;
 
-        o = library_find(&key, &owner);
-        if (!o)
+        plain = library_find(&key, &owner);
+        if (!plain)
                 return 0;
         if (call->kind & QOS_CALL_READS)
-                library_read(o, &owner, (const void*) (long) call->buffer, n);
+                library_read(plain, &owner, (const void*) (long) call->buffer, n);
         else {
                 /* The application will pass again what the library did not accept, possibly in parts */
-                given = o->ahead > call->size ? o->ahead : call->size;
-                o->ahead = n <= 0 ? given : given > n ? given - n : 0;
+                given = plain->ahead > call->size ? plain->ahead : call->size;
+                plain->ahead = n <= 0 ? given : given > n ? given - n : 0;
         }
-        tls_plaintext_unlock(o);
+        tls_plaintext_unlock(plain);
         return 0;
 }
 

@@ -20,10 +20,10 @@ struct chunk {
 
 /* Initializes the chunk in the connection's memory. end: its length. On the stack, the verifier would know
  * its values and treat each iteration of a loop as a different state. */
-static __always_inline struct chunk* chunk_init(struct pipeline *t, __u32 end) {
-        struct chunk *f = (struct chunk*) t->work;
+static __always_inline struct chunk* chunk_init(struct pipeline *p, __u32 end) {
+        struct chunk *f = (struct chunk*) p->work;
 
-        _Static_assert(sizeof(*f) <= sizeof(t->work), "no room for the place of a piece");
+        _Static_assert(sizeof(*f) <= sizeof(p->work), "no room for the place of a piece");
         __builtin_memset(f, 0, sizeof(*f));
         f->end = end;
         return f;
@@ -37,12 +37,12 @@ static __always_inline bool chunk_skip(struct chunk *f, struct parser *p) {
 }
 
 /* Moves the window if needed. Returns the number of bytes to be loaded into it, 0 … WINDOW_SIZE. */
-static __always_inline __u32 chunk_advance(struct chunk *f, const struct pipeline *t,
-                const struct parser *p) {
+static __always_inline __u32 chunk_advance(struct chunk *f, const struct pipeline *p,
+                const struct parser *parser) {
         if (f->at < f->window_end)
                 return 0;
         f->window_begin = f->at;
-        if (protocol_is_blind(t->protocol, p)) {
+        if (protocol_is_blind(p->protocol, parser)) {
                 f->window_end = f->at + 1;
                 return 0;
         }
@@ -73,12 +73,12 @@ static __always_inline long chunk_load(const struct chunk_source *s, void *windo
 }
 
 /* Loads the next bytes into the window. Returns false if that fails: the chunk is lost. */
-static __always_inline bool chunk_fill(struct chunk *f, struct pipeline *t, const struct parser *p,
+static __always_inline bool chunk_fill(struct chunk *f, struct pipeline *p, const struct parser *parser,
                                        const struct chunk_source *s) {
-        __u32 n = chunk_advance(f, t, p);
+        __u32 n = chunk_advance(f, p, parser);
 
         BPF_BOUND(n, WINDOW_SIZE + 1);
-        if (n > 0 && chunk_load(s, t->window.bytes, n, f->window_begin) < 0) {
+        if (n > 0 && chunk_load(s, p->window.bytes, n, f->window_begin) < 0) {
                 f->piece.lost = 1;
                 return false;
         }
@@ -86,8 +86,8 @@ static __always_inline bool chunk_fill(struct chunk *f, struct pipeline *t, cons
 }
 
 /* Parses responses in the window. */
-static __always_inline void chunk_parse_response(struct chunk *f, struct pipeline *t) {
-        f->at += pipeline_response_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin,
+static __always_inline void chunk_parse_response(struct chunk *f, struct pipeline *p) {
+        f->at += pipeline_response_bytes(p, f->at - f->window_begin, f->window_end - f->window_begin,
                                          &f->piece);
 }
 
@@ -106,32 +106,32 @@ static __always_inline bool name_is_excluded(const struct qos_owner *owner, __u3
 }
 
 /* Looks up the name of the request that is being read. A separate function, for its stack. */
-__attribute__((noinline, weak)) int request_find_name(struct pipeline *t, const struct qos_owner *owner) {
+__attribute__((noinline, weak)) int request_find_name(struct pipeline *p, const struct qos_owner *owner) {
         __u32 kind;
         __u64 name;
 
-        if (!t || !owner)
+        if (!p || !owner)
                 return 0;
-        name = protocol_name(t->protocol, &t->in, &kind);
+        name = protocol_name(p->protocol, &p->in, &kind);
         if (name_is_excluded(owner, kind, name))
-                t->flags |= PIPELINE_EXCLUDING;
+                p->flags |= PIPELINE_EXCLUDING;
         return 0;
 }
 
 /* Parses a chunk of requests. position: of the chunk in the stream; owner: of the connection, to look up the
  * names of requests; NULL: neither is known. */
-static __always_inline void chunk_parse_requests(struct chunk *f, struct pipeline *t,
+static __always_inline void chunk_parse_requests(struct chunk *f, struct pipeline *p,
                                                  const struct chunk_source *s,
                                                  const struct arrival_times *times, __u32 position,
                                                  const struct qos_owner *owner) {
         __u32 n;
 
-        while (!f->piece.lost && chunk_skip(f, &t->in) && can_loop) {
-                if (chunk_fill(f, t, &t->in, s)) {
+        while (!f->piece.lost && chunk_skip(f, &p->in) && can_loop) {
+                if (chunk_fill(f, p, &p->in, s)) {
                         if (s->restarts)
-                                t->times.how = (t->times.how & PROTOCOL_NAMES) |
+                                p->times.how = (p->times.how & PROTOCOL_NAMES) |
                                                (f->window_end < f->end ? PROTOCOL_MORE : 0);
-                        n = pipeline_request_bytes(t, chunk_window(f), times, owner ? position + f->at : 0,
+                        n = pipeline_request_bytes(p, chunk_window(f), times, owner ? position + f->at : 0,
                                                    &f->piece);
                         if (s->restarts && n == 0)
                                 f->window_end = f->at; /* the next window begins here */
@@ -139,7 +139,7 @@ static __always_inline void chunk_parse_requests(struct chunk *f, struct pipelin
                 }
                 if (owner && f->piece.named) {
                         f->piece.named = 0;
-                        request_find_name(t, owner);
+                        request_find_name(p, owner);
                 }
         }
 }

@@ -102,7 +102,7 @@ static __attribute__((noinline)) __u64 client_transmit(struct conn *c, struct qo
         __u32 bytes, finished = kind & CLIENT_SENT_FINISHED;
         struct exchange_effect effect = {};
         __u64 begins = 0;
-        struct attribution p;
+        struct attribution a;
 
         if (!c || !u)
                 return 0;
@@ -125,16 +125,16 @@ static __attribute__((noinline)) __u64 client_transmit(struct conn *c, struct qo
         } else if (bytes > 0 && c->x.state == EXCHANGE_RESPONDING && !(c->x.flags & EXCHANGE_H2))
                 /* The response was received, data from now on is a stream */
                 c->x.state = EXCHANGE_IDLE;
-        p = conn_commit(c, &effect);
+        a = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        u = bytes > 0 ? attribution_resolve(u, &p) : NULL;
+        u = bytes > 0 ? attribution_resolve(u, &a) : NULL;
         if (!u)
                 return 0;
 
         window_advance(u, now);
-        record_sum(u, p.target, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, bytes);
-        client_record_unparsed(c, u, p.target, bytes, 0);
-        record_effect(u, p.target, &effect);
+        record_sum(u, a.target, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, bytes);
+        client_record_unparsed(c, u, a.target, bytes, 0);
+        record_effect(u, a.target, &effect);
         return bytes | begins;
 }
 
@@ -272,7 +272,7 @@ static __attribute__((noinline)) int client_receive_others(struct conn *c, struc
                                                            __u32 received) {
         __u32 rcv_nxt, window_end, done, unsure, failed = 0;
         struct exchange_effect effect = {};
-        struct attribution p;
+        struct attribution a;
 
         if (!c || !u || !tp)
                 return 0;
@@ -292,17 +292,17 @@ static __attribute__((noinline)) int client_receive_others(struct conn *c, struc
                 c->x.state = EXCHANGE_IDLE;
         } else
                 c->x.flags = (c->x.flags & ~EXCHANGE_DONE) | done;
-        p = conn_commit(c, &effect);
+        a = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        u = effect.bytes > 0 ? attribution_resolve(u, &p) : NULL;
+        u = effect.bytes > 0 ? attribution_resolve(u, &a) : NULL;
         if (!u)
                 return 0;
         window_advance(u, bpf_ktime_get_ns());
-        record_sum(u, p.target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
-        client_record_unparsed(c, u, p.target, effect.bytes, 0);
-        if (failed && p.target & TARGET_ENTRY)
-                entry_count(entry_get(u, p.target & TARGET_ENTRY), QOS_ENTRY_ERRORS_RESET, 1);
-        record_effect(u, p.target, &effect);
+        record_sum(u, a.target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
+        client_record_unparsed(c, u, a.target, effect.bytes, 0);
+        if (failed && a.target & TARGET_ENTRY)
+                entry_count(entry_get(u, a.target & TARGET_ENTRY), QOS_ENTRY_ERRORS_RESET, 1);
+        record_effect(u, a.target, &effect);
         return zero();
 }
 
@@ -318,7 +318,7 @@ static __attribute__((noinline)) int client_receive_segment(struct conn *c, stru
               received = (__u32) segment >> CLIENT_RECEIVED_SHIFT;
         struct exchange_effect effect = {};
         struct request_record record = { .now = now };
-        struct attribution p;
+        struct attribution a;
 
         if (!c || !u)
                 return 0;
@@ -331,27 +331,27 @@ static __attribute__((noinline)) int client_receive_segment(struct conn *c, stru
         record.first_at = c->x.flags & EXCHANGE_WAITS ? 0 : c->x.first_at;
         if (received == CLIENT_RECEIVED_SWITCH && effect.begun)
                 c->x.flags |= EXCHANGE_DONE;
-        p = conn_commit(c, &effect);
+        a = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        u = effect.bytes > 0 ? attribution_resolve(u, &p) : NULL;
+        u = effect.bytes > 0 ? attribution_resolve(u, &a) : NULL;
         if (!u)
                 return 0;
 
         window_advance(u, now);
-        record_sum(u, p.target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
-        client_record_unparsed(c, u, p.target, effect.bytes, 0);
-        record.target = p.target;
+        record_sum(u, a.target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
+        client_record_unparsed(c, u, a.target, effect.bytes, 0);
+        record.target = a.target;
         record.before = effect.grown_from;
         if (effect.begun) {
                 entry_record(u, &record);
                 if (received != CLIENT_RECEIVED_RESPONSE && received != CLIENT_RECEIVED_SWITCH &&
-                    p.target & TARGET_ENTRY)
-                        entry_count(entry_get(u, p.target & TARGET_ENTRY),
+                    a.target & TARGET_ENTRY)
+                        entry_count(entry_get(u, a.target & TARGET_ENTRY),
                                     QOS_ENTRY_STATUS_5XX + (received - CLIENT_RECEIVED_STATUS5XX), 1);
         } else if (effect.grown)
                 entry_record_more(u, &record);
-        record_effect(u, p.target, &effect);
-        return effect.begun && (p.target & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS;
+        record_effect(u, a.target, &effect);
+        return effect.begun && (a.target & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS;
 }
 
 /* Assigns an entry to a peer without one that has just responded, if there is one by now, or the peer has
@@ -387,7 +387,7 @@ static __attribute__((noinline)) int client_end(struct conn *c, struct qos_unit_
         __u32 copied = where >> 32, new_state = where, cell, pending;
         struct exchange_effect effect = {};
         bool unread, missed;
-        struct attribution p;
+        struct attribution a;
 
         if (!c || !u)
                 return 0;
@@ -403,7 +403,7 @@ static __attribute__((noinline)) int client_end(struct conn *c, struct qos_unit_
                         exchange_shut(&c->x, &effect);
                 exchange_end(&c->x, 1, c->x.state == EXCHANGE_PENDING, 0, &effect);
         }
-        p = conn_commit(c, &effect);
+        a = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
         /* Responses received before the end are recorded when read, see client_read() */
         if (unread)
@@ -418,16 +418,16 @@ static __attribute__((noinline)) int client_end(struct conn *c, struct qos_unit_
         else
                 cell = QOS_ENTRY_CLIENT_ABORTS; /* closed by the unit */
 
-        u = attribution_resolve(u, &p);
+        u = attribution_resolve(u, &a);
         if (!u)
                 return 0;
         window_advance(u, bpf_ktime_get_ns());
         if (missed) {
                 window_count(u, QOS_COUNTER_DROPS, pending);
                 read_check(&c->owner, false);
-        } else if (p.target & TARGET_ENTRY && (effect.unanswered || old_state == TCP_SYN_SENT))
-                entry_count(entry_get(u, p.target & TARGET_ENTRY), cell, 1);
-        record_effect(u, p.target, &effect);
+        } else if (a.target & TARGET_ENTRY && (effect.unanswered || old_state == TCP_SYN_SENT))
+                entry_count(entry_get(u, a.target & TARGET_ENTRY), cell, 1);
+        record_effect(u, a.target, &effect);
         return 0;
 }
 
@@ -435,15 +435,15 @@ static __attribute__((noinline)) int client_end(struct conn *c, struct qos_unit_
 
 /* Parses and counts the requests in the last bytes of data sent. Returns 1 if it cannot be parsed. Global,
  * to be verified once. */
-__attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct pipeline *t, __u32 bytes) {
+__attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct pipeline *p, __u32 bytes) {
         struct chunk *f;
 
-        if (!skb || !t || bytes > skb->len)
+        if (!skb || !p || bytes > skb->len)
                 return 0;
-        f = chunk_init(t, bytes);
-        t->times.how = 0;
-        chunk_parse_requests(f, t, &(struct chunk_source) { .skb = skb, .offset = skb->len - bytes },
-                             &t->times, /* position= */ 0, /* owner= */ NULL);
+        f = chunk_init(p, bytes);
+        p->times.how = 0;
+        chunk_parse_requests(f, p, &(struct chunk_source) { .skb = skb, .offset = skb->len - bytes },
+                             &p->times, /* position= */ 0, /* owner= */ NULL);
         return f->piece.lost;
 }
 
@@ -478,7 +478,7 @@ static __attribute__((noinline)) int client_note_requests(struct conn *c, struct
         __u32 pending = found >> 32, bundled = found;
         struct exchange_effect effect = {};
         __u64 now = bpf_ktime_get_ns();
-        struct attribution p;
+        struct attribution a;
 
         if (!c || !u)
                 return 0;
@@ -508,19 +508,19 @@ static __attribute__((noinline)) int client_note_requests(struct conn *c, struct
                 c->x.flags |= EXCHANGE_DONE;
                 c->tries = TRIES_MAX;
         }
-        p = conn_commit(c, &effect);
+        a = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
 
         if (!effect.unparsed && effect.in_flight == 0 && bundled == 0)
                 return 0;
-        u = attribution_resolve(u, &p);
+        u = attribution_resolve(u, &a);
         if (!u)
                 return 0;
-        record_effect(u, p.target, &effect);
+        record_effect(u, a.target, &effect);
         if (effect.unparsed)
-                client_record_unparsed(c, u, p.target, what >> CLIENT_BYTES_SHIFT, 1);
-        if (p.target & TARGET_ENTRY)
-                entry_count(entry_get(u, p.target & TARGET_ENTRY), QOS_ENTRY_BUNDLED, bundled);
+                client_record_unparsed(c, u, a.target, what >> CLIENT_BYTES_SHIFT, 1);
+        if (a.target & TARGET_ENTRY)
+                entry_count(entry_get(u, a.target & TARGET_ENTRY), QOS_ENTRY_BUNDLED, bundled);
         return zero() + 1;
 }
 
@@ -532,7 +532,7 @@ static __attribute__((noinline)) int client_count_requests(struct __sk_buff *skb
                                                            __u64 left) {
         bool unread = left & CLIENT_UNREAD, muxed, unparsed = false;
         __u32 bytes = left, protocol, pending = 0, bundled = 0, pipes = 0, rcv_nxt = 0;
-        struct pipeline *t = NULL;
+        struct pipeline *p = NULL;
 
         if (!skb || !sk || !c || !u)
                 return 0;
@@ -540,8 +540,8 @@ static __attribute__((noinline)) int client_count_requests(struct __sk_buff *skb
                 return 0;
         muxed = c->x.flags & EXCHANGE_H2;
         if (c->x.flags & EXCHANGE_PARSED)
-                t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
-        if (!t && !muxed) {
+                p = bpf_sk_storage_get(&pipelines, sk, 0, 0);
+        if (!p && !muxed) {
                 __u64 first = 0;
                 __u32 n = bytes < sizeof(first) ? bytes : sizeof(first);
 
@@ -554,9 +554,9 @@ static __attribute__((noinline)) int client_count_requests(struct __sk_buff *skb
                 muxed = h2_detect(first, n) ||
                         (protocol == PROTOCOL_PLAIN && !(c->x.flags & EXCHANGE_FRESH) &&
                          h2_detect_late(first, n));
-                t = protocol != PROTOCOL_PLAIN ? bpf_sk_storage_get(&pipelines, sk, 0,
+                p = protocol != PROTOCOL_PLAIN ? bpf_sk_storage_get(&pipelines, sk, 0,
                                                                     BPF_LOCAL_STORAGE_GET_F_CREATE) : NULL;
-                if (!t && !muxed) {
+                if (!p && !muxed) {
                         if (protocol != PROTOCOL_PLAIN)
                                 element_lost(QOS_STATISTIC_LOST_PIPELINES, &c->owner);
                         else if (tls_is_greeting(first, n) ||
@@ -570,36 +570,36 @@ static __attribute__((noinline)) int client_count_requests(struct __sk_buff *skb
                         }
                         return 0;
                 }
-                if (t)
-                        pipeline_begin(t, protocol, 0, 0);
+                if (p)
+                        pipeline_begin(p, protocol, 0, 0);
                 unread = false;
-        } else if (t && left & CLIENT_REQUESTS) {
+        } else if (p && left & CLIENT_REQUESTS) {
                 /* Replication: no responses from now on */
-                if (t->protocol == PROTOCOL_REDIS && t->flags & PIPELINE_TUNNEL)
+                if (p->protocol == PROTOCOL_REDIS && p->flags & PIPELINE_TUNNEL)
                         return client_note_requests(c, u, 0, CLIENT_ENDS, 0);
-                pipeline_reset(t);
+                pipeline_reset(p);
         } else
                 unread = false;
 
-        if (t) {
-                pending = t->pending;
-                t->times.came_at = c->x.read_at;
-                unparsed = client_parse(skb, t, bytes);
-                bundled = t->pending > 1 ? t->pending - (pending > 1 ? pending : 0) : unread;
-                pending = t->pending - pending;
+        if (p) {
+                pending = p->pending;
+                p->times.came_at = c->x.read_at;
+                unparsed = client_parse(skb, p, bytes);
+                bundled = p->pending > 1 ? p->pending - (pending > 1 ? pending : 0) : unread;
+                pending = p->pending - pending;
                 if (unparsed) {
                         /* Otherwise it was another protocol from the beginning */
-                        unparsed = c->x.flags & EXCHANGE_PARSED || t->flags & PIPELINE_UNDERSTOOD;
+                        unparsed = c->x.flags & EXCHANGE_PARSED || p->flags & PIPELINE_UNDERSTOOD;
                         c->tries = TRIES_MAX;
-                        t = NULL;
+                        p = NULL;
                 }
         }
 
         if (muxed)
                 c->tries = TRIES_MAX; /* the number of its requests is unknown */
         /* Not if there are too many to have their own times, or the peer sends events */
-        if (t && t->pending > 1 && t->n_groups < PIPELINE_BATCHES &&
-                        !(t->flags & (PIPELINE_SERVER_PUSH | PIPELINE_TUNNEL))) {
+        if (p && p->pending > 1 && p->n_groups < PIPELINE_BATCHES &&
+                        !(p->flags & (PIPELINE_SERVER_PUSH | PIPELINE_TUNNEL))) {
                 struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 
                 if (tp) {
@@ -609,11 +609,11 @@ static __attribute__((noinline)) int client_count_requests(struct __sk_buff *skb
         }
         return client_note_requests(c, u, (__u64) pending << 32 | bundled,
                                     bytes << CLIENT_BYTES_SHIFT |
-                                    (t ? CLIENT_PARSED : 0) | (unparsed || muxed ? CLIENT_UNPARSED : 0) |
+                                    (p ? CLIENT_PARSED : 0) | (unparsed || muxed ? CLIENT_UNPARSED : 0) |
                                     (muxed ? CLIENT_H2 : 0) | pipes |
-                                    (t && t->pending == 0 && t->in.state == 0 ? CLIENT_NOTHING : 0) |
-                                    (t && (t->flags & PIPELINE_SERVER_PUSH ||
-                                           (t->n_groups > 0 && pipeline_newest(t)->waits)) ?
+                                    (p && p->pending == 0 && p->in.state == 0 ? CLIENT_NOTHING : 0) |
+                                    (p && (p->flags & PIPELINE_SERVER_PUSH ||
+                                           (p->n_groups > 0 && pipeline_newest(p)->waits)) ?
                                      CLIENT_WAITS : 0),
                                     rcv_nxt);
 }
@@ -646,13 +646,13 @@ __attribute__((noinline, weak)) int client_extend_response(struct qos_unit_map *
 
 /* Responses to n requests of a batch begin in data that arrived at this time. Returns 0 if there are no
  * outstanding requests. */
-__attribute__((noinline, weak)) __u32 client_receive_group(struct pipeline *t, struct qos_unit_map *u,
+__attribute__((noinline, weak)) __u32 client_receive_group(struct pipeline *p, struct qos_unit_map *u,
                                                            struct request_record *b, __u32 n, __u64 at) {
         struct pipeline_batch group;
 
-        if (!t || !u || !b)
+        if (!p || !u || !b)
                 return 0;
-        b->n = pipeline_complete(t, n, &group);
+        b->n = pipeline_complete(p, n, &group);
         if (b->n == 0)
                 return 0;
         /* Recorded now, with the latency up to its arrival */
@@ -662,11 +662,11 @@ __attribute__((noinline, weak)) __u32 client_receive_group(struct pipeline *t, s
         return b->n;
 }
 
-/* Prepares t->work for recording the responses of a connection. */
-static __always_inline void client_record_begin(struct pipeline *t, __u32 target) {
-        struct request_record *record = (struct request_record*) t->work;
+/* Prepares p->work for recording the responses of a connection. */
+static __always_inline void client_record_begin(struct pipeline *p, __u32 target) {
+        struct request_record *record = (struct request_record*) p->work;
 
-        _Static_assert(sizeof(*record) <= sizeof(t->work), "no room for what is recorded");
+        _Static_assert(sizeof(*record) <= sizeof(p->work), "no room for what is recorded");
         __builtin_memset(record, 0, sizeof(*record));
         record->target = target;
 }
@@ -677,13 +677,13 @@ static __always_inline void client_record_begin(struct pipeline *t, __u32 target
  * last_out_at, when it was recorded. These have no other use in this state, and are protected by the socket
  * lock. Global, to be verified once. */
 __attribute__((noinline, weak)) __u32 client_record_responses(struct exchange *x, struct qos_unit_map *u,
-                                                              struct pipeline *t, __u64 at, __u32 found) {
+                                                              struct pipeline *p, __u64 at, __u32 found) {
         __u32 left = found & RESPONDED_MAX, n = 0, taken;
         struct request_record *record;
 
-        if (!x || !u || !t)
+        if (!x || !u || !p)
                 return 0;
-        record = (struct request_record*) t->work;
+        record = (struct request_record*) p->work;
         record->now = bpf_ktime_get_ns();
         window_advance(u, record->now);
 
@@ -695,7 +695,7 @@ __attribute__((noinline, weak)) __u32 client_record_responses(struct exchange *x
                 x->last_out_at = record->now;
         }
         while (left > 0 && can_loop) {
-                taken = client_receive_group(t, u, record, left, at);
+                taken = client_receive_group(p, u, record, left, at);
                 if (taken == 0)
                         break;
                 left -= taken < left ? taken : left;
@@ -714,26 +714,26 @@ __attribute__((noinline, weak)) __u32 client_record_responses(struct exchange *x
 /* n requests are no longer in flight. */
 static __attribute__((noinline)) int client_end_requests(struct conn *c, struct qos_unit_map *u, __u32 n) {
         struct exchange_effect effect = {};
-        struct attribution p;
+        struct attribution a;
 
         if (!c || !u || n == 0)
                 return 0;
         bpf_spin_lock(&c->lock);
         exchange_piped(&c->x, n, &effect);
-        p = conn_commit(c, &effect);
+        a = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        u = attribution_resolve(u, &p);
+        u = attribution_resolve(u, &a);
         if (u)
-                record_effect(u, p.target, &effect);
+                record_effect(u, a.target, &effect);
         return zero() + 1;
 }
 
 /* Parses data that arrived at the same time, or a window of it. Returns 1 at its end. */
 static __always_inline int client_response_step(struct bpf_dynptr *data, struct exchange *x,
-                                                struct pipeline *t, struct qos_unit_map *u,
+                                                struct pipeline *p, struct qos_unit_map *u,
                                                 struct client_piece *a) {
         struct chunk *f = &a->f;
-        struct exchange_marks *marks = &t->times.marks;
+        struct exchange_marks *marks = &p->times.marks;
         __u64 mark = a->mark, at = 0;
         __u32 n, from = f->at, found = 0;
 
@@ -758,37 +758,37 @@ static __always_inline int client_response_step(struct bpf_dynptr *data, struct 
                 at = bpf_ktime_get_ns(); /* newer than the last known arrival */
 
         f->piece.begun = 0;
-        if (t->flags & PIPELINE_RESPONDING)
+        if (p->flags & PIPELINE_RESPONDING)
                 found |= RESPONDED_MORE;
-        if (chunk_skip(f, &t->out)) {
-                n = chunk_advance(f, t, &t->out);
+        if (chunk_skip(f, &p->out)) {
+                n = chunk_advance(f, p, &p->out);
                 BPF_BOUND(n, WINDOW_SIZE + 1);
-                if (n > 0 && bpf_dynptr_read(t->window.bytes, n, data, a->offset + f->window_begin, 0) < 0) {
+                if (n > 0 && bpf_dynptr_read(p->window.bytes, n, data, a->offset + f->window_begin, 0) < 0) {
                         f->piece.lost = 1;
                         return 1;
                 }
-                chunk_parse_response(f, t);
+                chunk_parse_response(f, p);
         }
         if (f->at == from || f->piece.tunnel)
                 f->piece.lost = 1;
         if (f->piece.begun > 0 || found & RESPONDED_MORE)
-                a->begun += client_record_responses(x, u, t, at, found | (f->piece.begun & RESPONDED_MAX));
+                a->begun += client_record_responses(x, u, p, at, found | (f->piece.begun & RESPONDED_MAX));
         return f->piece.lost != 0;
 }
 
 /* Like requests_parse(), for responses. */
 __attribute__((noinline, weak)) int client_take(struct sk_buff *skb __arg_trusted, struct exchange *x,
-                                                struct pipeline *t, struct qos_unit_map *u,
+                                                struct pipeline *p, struct qos_unit_map *u,
                                                 struct client_piece *a) {
         struct bpf_dynptr data;
 
-        if (!x || !t || !u || !a)
+        if (!x || !p || !u || !a)
                 return 0;
         if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0) {
                 a->f.piece.lost = 1;
                 return 0;
         }
-        while (!client_response_step(&data, x, t, u, a) && can_loop)
+        while (!client_response_step(&data, x, p, u, a) && can_loop)
                 ;
         return 0;
 }
@@ -798,45 +798,45 @@ static __attribute__((noinline)) int client_read(struct sock *sk, struct conn *c
                                                  __u32 position, bool lost) {
         struct exchange_effect effect = {};
         struct qos_unit_map *at;
-        struct attribution p;
-        struct pipeline *t;
+        struct attribution a;
+        struct pipeline *p;
         bool ended;
 
         if (!sk || !c || !u)
                 return 0;
-        t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
-        if (!t)
+        p = bpf_sk_storage_get(&pipelines, sk, 0, 0);
+        if (!p)
                 return 0;
         /* All requests are considered responded to, at an unknown time */
         if (lost) {
                 bpf_spin_lock(&c->lock);
-                p = conn_commit(c, &effect);
+                a = conn_commit(c, &effect);
                 bpf_spin_unlock(&c->lock);
-                at = attribution_resolve(u, &p);
+                at = attribution_resolve(u, &a);
                 if (at) {
-                        client_record_begin(t, p.target);
+                        client_record_begin(p, a.target);
                         client_end_requests(c, at,
-                                            client_record_responses(&c->x, at, t, bpf_ktime_get_ns(),
+                                            client_record_responses(&c->x, at, p, bpf_ktime_get_ns(),
                                                                     RESPONDED_UNSURE | RESPONDED_MAX));
                 }
         }
 
         bpf_spin_lock(&c->lock);
-        ended = exchange_pipe_read(&c->x, position, t->out.state == 0 && !(t->flags & PIPELINE_RESPONDING),
+        ended = exchange_pipe_read(&c->x, position, p->out.state == 0 && !(p->flags & PIPELINE_RESPONDING),
                                    lost, &effect);
-        p = conn_commit(c, &effect);
+        a = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
         if (ended) {
-                __builtin_memset(&t->out, 0, sizeof(t->out));
-                pipeline_reset(t);
+                __builtin_memset(&p->out, 0, sizeof(p->out));
+                pipeline_reset(p);
         }
-        u = attribution_resolve(u, &p);
+        u = attribution_resolve(u, &a);
         if (!u)
                 return 0;
-        record_effect(u, p.target, &effect);
+        record_effect(u, a.target, &effect);
         /* No response is growing in the entry in which it was recorded, so the connection may change its
          * entry */
-        if (ended && (p.target & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS)
+        if (ended && (a.target & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS)
                 client_find_row(sk, c, u, bpf_ktime_get_ns());
         /* The peer has closed the connection after its responses */
         if (!ended && sk->__sk_common.skc_state == TCP_CLOSE_WAIT)
@@ -855,38 +855,39 @@ static __attribute__((noinline)) int client_parse_responses(struct sk_buff *skb,
                                                             __u64 piece) {
         struct client_piece a = { .offset = piece >> 32, .copied = copied, .end = piece };
         struct exchange_effect effect = {};
-        struct attribution p;
+        struct attribution attribution;
         struct sock *sk;
-        struct pipeline *t;
+        struct pipeline *p;
 
         if (!skb || !c || !u)
                 return 0;
         sk = skb->sk;
         if (!sk)
                 return 0;
-        t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
-        if (!t)
+        p = bpf_sk_storage_get(&pipelines, sk, 0, 0);
+        if (!p)
                 return 0;
         a.f.at = a.f.window_begin = a.f.window_end = c->x.read_end - copied;
         if ((__s32) (a.f.at - a.end) >= 0)
                 return 0; /* already parsed (MSG_PEEK) */
 
         bpf_spin_lock(&c->lock);
-        exchange_get_marks(&c->x, &t->times.marks);
-        p = conn_commit(c, &effect);
+        exchange_get_marks(&c->x, &p->times.marks);
+        attribution = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        u = attribution_resolve(u, &p);
+        u = attribution_resolve(u, &attribution);
         if (!u)
                 return 0;
         if ((__s32) a.f.at < 0)
                 a.f.piece.lost = 1; /* earlier data was read without being seen */
         else {
-                client_record_begin(t, p.target);
-                client_take(skb, &c->x, t, u, &a);
+                client_record_begin(p, attribution.target);
+                client_take(skb, &c->x, p, u, &a);
                 client_end_requests(c, u, a.begun);
-                if (a.f.piece.failed > 0 && p.target & TARGET_ENTRY)
-                        entry_count(entry_get(u, p.target & TARGET_ENTRY), t->protocol == PROTOCOL_HTTP1 ?
-                                    QOS_ENTRY_STATUS_5XX : QOS_ENTRY_ERRORS_REPLIES, a.f.piece.failed);
+                if (a.f.piece.failed > 0 && attribution.target & TARGET_ENTRY)
+                        entry_count(entry_get(u, attribution.target & TARGET_ENTRY),
+                                    p->protocol == PROTOCOL_HTTP1 ? QOS_ENTRY_STATUS_5XX :
+                                    QOS_ENTRY_ERRORS_REPLIES, a.f.piece.failed);
         }
         return a.f.piece.lost ? CLIENT_LOST : CLIENT_READ;
 }

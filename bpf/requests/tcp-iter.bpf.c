@@ -260,14 +260,14 @@ static long oldest_step(__u64 i, void *data) {
 }
 
 /* Adds outstanding requests that were read to those waiting, except for long polls. */
-static __attribute__((noinline)) int oldest_pipeline(struct qos_unit_map *u, const struct pipeline *t,
+static __attribute__((noinline)) int oldest_pipeline(struct qos_unit_map *u, const struct pipeline *p,
                 __u64 now) {
-        if (!u || !t)
+        if (!u || !p)
                 return 0;
         for (int i = 0; i < PIPELINE_BATCHES; i++) {
-                const struct pipeline_batch *g = &t->groups[(t->head + i) & (PIPELINE_BATCHES - 1)];
+                const struct pipeline_batch *g = &p->groups[(p->head + i) & (PIPELINE_BATCHES - 1)];
 
-                if (i < t->n_groups && !g->waits && g->n > g->excluded && g->first_at != 0)
+                if (i < p->n_groups && !g->waits && g->n > g->excluded && g->first_at != 0)
                         waiting_add(&u->waiting, now, g->first_at, g->n - g->excluded);
         }
         return 0;
@@ -300,17 +300,17 @@ static __attribute__((noinline)) int request_ignore(struct conn *c, struct qos_u
 /* Number of requests of a connection if these seem delayed by intent: they are long polls by their command,
  * or other requests to the endpoint were delayed by intent, and the client neither sends more nor has
  * closed. */
-static __attribute__((noinline)) int pipeline_intends(struct qos_unit_map *u, const struct pipeline *t,
+static __attribute__((noinline)) int pipeline_intends(struct qos_unit_map *u, const struct pipeline *p,
                                                       const struct conn *c, __u64 now) {
         const struct pipeline_batch *g;
 
-        if (!u || !t || !c || t->n_groups != 1 || t->pending == 0)
+        if (!u || !p || !c || p->n_groups != 1 || p->pending == 0)
                 return 0;
-        g = &t->groups[t->head & (PIPELINE_BATCHES - 1)];
+        g = &p->groups[p->head & (PIPELINE_BATCHES - 1)];
         if (g->waits)
-                return t->pending;
-        return t->protocol == PROTOCOL_HTTP1 && t->pending == 1 && t->excluding == 0 && c->x.n_marks == 0 &&
-                t->in.state == 0 && intent_is_usual(target_intended(u, c->target), g->first_at, now);
+                return p->pending;
+        return p->protocol == PROTOCOL_HTTP1 && p->pending == 1 && p->excluding == 0 && c->x.n_marks == 0 &&
+                p->in.state == 0 && intent_is_usual(target_intended(u, c->target), g->first_at, now);
 }
 
 static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
@@ -318,7 +318,7 @@ static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
         const struct h2_more *more = NULL;
         const struct h2_conn *h = NULL;
         struct qos_unit_map *u;
-        struct pipeline *t;
+        struct pipeline *p;
         struct conn *c;
         int intended;
         __u64 at;
@@ -331,9 +331,9 @@ static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
         if (c->x.flags & EXCHANGE_H2)
                 h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
         else if (c->x.flags & EXCHANGE_TLS) {
-                struct tls_conn *s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
-                struct tls_plaintext_h2 *m = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext_h2,
-                                &s->key) : NULL;
+                struct tls_conn *conn = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
+                struct tls_plaintext_h2 *m = conn && conn->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext_h2,
+                                &conn->key) : NULL;
 
                 if (m) {
                         h = &m->h2;
@@ -371,16 +371,16 @@ static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
                 if (o.at != ~0ULL)
                         at = o.at;
         } else {
-                t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&pipelines, sk, 0, 0) : 0;
+                p = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&pipelines, sk, 0, 0) : 0;
                 intended = 0;
                 if (!fin_received(sk->__sk_common.skc_state))
-                        intended = t ? pipeline_intends(u, t, c, o.now) : exchange_is_reaction(&c->x);
+                        intended = p ? pipeline_intends(u, p, c, o.now) : exchange_is_reaction(&c->x);
                 if (intended > 0) {
                         u->intending += intended;
                         return 0;
                 }
-                if (t && t->n_groups > 0)
-                        oldest_pipeline(u, t, o.now);
+                if (p && p->n_groups > 0)
+                        oldest_pipeline(u, p, o.now);
                 else if (at > c->x.first_out_at) /* otherwise a response is being sent */
                         waiting_add(&u->waiting, o.now, at, 1);
         }
@@ -640,7 +640,7 @@ int requests_gauges(struct bpf_iter__bpf_sk_storage_map *ctx) {
         __s32 in_flight;
         struct qos_unit_map *u;
         struct conn *c;
-        struct tls_conn *s;
+        struct tls_conn *conn;
         __u32 open;
 
         if (ctx->meta->seq_num == 0)
@@ -662,8 +662,8 @@ int requests_gauges(struct bpf_iter__bpf_sk_storage_map *ctx) {
         u = unit_get(&p.owner);
         if (!u)
                 return 0;
-        s = c->x.flags & EXCHANGE_TLS ? bpf_sk_storage_get(&tls_conns, sk, 0, 0) : NULL;
-        m = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext_h2, &s->key) : NULL;
+        conn = c->x.flags & EXCHANGE_TLS ? bpf_sk_storage_get(&tls_conns, sk, 0, 0) : NULL;
+        m = conn && conn->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext_h2, &conn->key) : NULL;
         if (m && owner_equal(&m->owner, &p.owner))
                 in_flight += m->counted;
         p.target = target_resolve(u, p.target);

@@ -8,21 +8,21 @@
 
 /* Parses a chunk of requests. where: offset of the chunk in the buffer (upper half), and position in the
  * stream; span: offset in the chunk from which to parse (upper half), and its length. The end is left in
- * t->work. Global, so that the verifier checks it once. */
-__attribute__((noinline, weak)) int requests_parse(struct sk_buff *skb __arg_trusted, struct pipeline *t,
+ * p->work. Global, so that the verifier checks it once. */
+__attribute__((noinline, weak)) int requests_parse(struct sk_buff *skb __arg_trusted, struct pipeline *p,
                                                    const struct qos_owner *owner, __u64 where, __u64 span) {
         struct bpf_dynptr data;
         struct chunk *f;
 
-        if (!t || !owner)
+        if (!p || !owner)
                 return 0;
-        f = chunk_init(t, span);
+        f = chunk_init(p, span);
         f->at = f->window_begin = f->window_end = span >> 32;
         if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
                 f->piece.lost = 1;
-        chunk_parse_requests(f, t, &(struct chunk_source) { .data = &data, .offset = where >> 32,
+        chunk_parse_requests(f, p, &(struct chunk_source) { .data = &data, .offset = where >> 32,
                                                             .restarts = true },
-                             &t->times, where, owner);
+                             &p->times, where, owner);
         return 0;
 }
 
@@ -198,14 +198,14 @@ static __attribute__((noinline)) int receive_h2(struct sk_buff *skb, struct conn
 }
 
 /* Whether the first chunk was the beginning of the HTTP/2 preface. */
-static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct conn *c, struct pipeline *t,
+static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct conn *c, struct pipeline *p,
                                                         __u64 bytes, __u64 piece) {
         __u32 copied = piece >> 32, taken;
         struct h2_conn *h;
 
-        if (!sk || !c || !t)
+        if (!sk || !c || !p)
                 return 0;
-        taken = t->in_pos == copied ? h2_conn_preface(t, bytes, piece) : 0;
+        taken = p->in_pos == copied ? h2_conn_preface(p, bytes, piece) : 0;
         if (taken == 0 || !receive_h2_begin(sk, c, copied, 0))
                 return 0;
         h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
@@ -269,20 +269,20 @@ static __always_inline int receive_plain(struct sock *sk, struct conn *c, __u32 
 /* Returns NULL if there is no memory: the connection is not parsed. */
 static __always_inline struct pipeline* receive_begin_pipeline(struct sock *sk, struct conn *c,
                                                                __u32 protocol, __u32 copied) {
-        struct pipeline *t;
+        struct pipeline *p;
 
-        t = bpf_sk_storage_get(&pipelines, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-        if (!t) {
+        p = bpf_sk_storage_get(&pipelines, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!p) {
                 element_lost(QOS_STATISTIC_LOST_PIPELINES, &c->owner);
                 c->tries = TRIES_MAX;
                 return NULL;
         }
-        pipeline_begin(t, protocol, copied, c->x.state == EXCHANGE_RESPONDING);
+        pipeline_begin(p, protocol, copied, c->x.state == EXCHANGE_RESPONDING);
 
         bpf_spin_lock(&c->lock);
         c->x.flags |= EXCHANGE_PARSED;
         bpf_spin_unlock(&c->lock);
-        return t;
+        return p;
 }
 
 /* Parses a chunk of requests. where: position of the chunk in the stream (upper half), and bytes written by
@@ -295,7 +295,7 @@ static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct c
         struct qos_owner owner;
         struct chunk *f;
         struct sock *sk;
-        struct pipeline *t;
+        struct pipeline *p;
 
         if (!skb || !c || !u)
                 return 0;
@@ -303,10 +303,10 @@ static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct c
         if (!sk)
                 return 0;
 
-        t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&pipelines, sk, 0, 0) : NULL;
-        if (t && (t->missed ? t->in_pos != copied : exchange_distance(copied, t->in_pos) > 0))
+        p = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&pipelines, sk, 0, 0) : NULL;
+        if (p && (p->missed ? p->in_pos != copied : exchange_distance(copied, p->in_pos) > 0))
                 return 0; /* something was missed before: see read_apply() */
-        if (!t || t->missed || h2_conn_may_be_preface(t)) {
+        if (!p || p->missed || h2_conn_may_be_preface(p)) {
                 __u32 n = len, protocol;
                 __u64 first = 0;
                 struct bpf_dynptr data;
@@ -318,15 +318,15 @@ static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct c
                     bpf_dynptr_read(&first, n, &data, offset, 0) < 0)
                         return 0;
                 /* After a request of another protocol to start TLS, which has no response (MySQL) */
-                if (!t && c->x.state == EXCHANGE_PENDING && !tls_is_greeting(first, n))
+                if (!p && c->x.state == EXCHANGE_PENDING && !tls_is_greeting(first, n))
                         return 0;
-                if (t && t->missed) {
-                        if (!pipeline_resumes(t, copied, first, n, unsent))
+                if (p && p->missed) {
+                        if (!pipeline_resumes(p, copied, first, n, unsent))
                                 return 0;
                         goto pipeline;
                 }
-                if (t) {
-                        if (content_is_preface(sk, c, t, first, (__u64) copied << 32 | n))
+                if (p) {
+                        if (content_is_preface(sk, c, p, first, (__u64) copied << 32 | n))
                                 return RECEIVE_H2;
                         goto pipeline;
                 }
@@ -344,42 +344,42 @@ static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct c
                 protocol = content_protocol(skb, offset, first, n);
                 if (protocol == PROTOCOL_PLAIN)
                         return receive_plain(sk, c, copied, first, n);
-                t = receive_begin_pipeline(sk, c, protocol, copied);
-                if (!t)
+                p = receive_begin_pipeline(sk, c, protocol, copied);
+                if (!p)
                         return 0;
         }
 
 pipeline:
         owner = owner_read(&c->owner);
-        t->times.how = names_are_wanted(&owner) ? PROTOCOL_NAMES : 0;
+        p->times.how = names_are_wanted(&owner) ? PROTOCOL_NAMES : 0;
         /* Already parsed (MSG_PEEK) */
-        parsed = t->in_pos - copied;
+        parsed = p->in_pos - copied;
 
         /* Without the lock at first: the marks of these bytes were written before TCP queued them under the
          * socket lock, which the reader holds now. Data that arrives meanwhile only adds marks after the
          * first one: the result is the same as with the lock, or 0 */
-        t->times.came_at = exchange_came_at_once(&c->x, copied + len);
-        if (t->times.came_at == 0) {
+        p->times.came_at = exchange_came_at_once(&c->x, copied + len);
+        if (p->times.came_at == 0) {
                 bpf_spin_lock(&c->lock);
-                t->times.came_at = exchange_came_at_once(&c->x, copied + len);
-                exchange_get_marks(&c->x, &t->times.marks);
+                p->times.came_at = exchange_came_at_once(&c->x, copied + len);
+                exchange_get_marks(&c->x, &p->times.marks);
                 bpf_spin_unlock(&c->lock);
         }
-        requests_parse(skb, t, &owner, (__u64) offset << 32 | copied, (__u64) parsed << 32 | len);
-        f = (struct chunk*) t->work;
+        requests_parse(skb, p, &owner, (__u64) offset << 32 | copied, (__u64) parsed << 32 | len);
+        f = (struct chunk*) p->work;
 
         if (!f->piece.lost) {
                 if (f->at > parsed)
-                        t->in_pos = copied + f->at;
-                pipeline_request_chunk(t, &t->times, t->in_pos);
-                effect.in_flight += pipeline_extra(t);
-        } else if (t->flags & PIPELINE_UNDERSTOOD) {
-                pipeline_misunderstand(t, copied + len, pipeline_when(&t->times, copied + f->at, 0), unsent);
-                effect.in_flight += pipeline_extra(t);
+                        p->in_pos = copied + f->at;
+                pipeline_request_chunk(p, &p->times, p->in_pos);
+                effect.in_flight += pipeline_extra(p);
+        } else if (p->flags & PIPELINE_UNDERSTOOD) {
+                pipeline_misunderstand(p, copied + len, pipeline_when(&p->times, copied + f->at, 0), unsent);
+                effect.in_flight += pipeline_extra(p);
         } else {
                 bpf_spin_lock(&c->lock);
                 c->tries++;
-                pipeline_abandon(t, &c->x, &effect);
+                pipeline_abandon(p, &c->x, &effect);
                 bpf_spin_unlock(&c->lock);
         }
 

@@ -13,19 +13,19 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
                                                  __u32 copied) {
         struct exchange_effect effect = {};
         __u64 now = bpf_ktime_get_ns();
-        struct pipeline *t = NULL;
+        struct pipeline *p = NULL;
         struct tls *s = NULL;
         struct h2_conn *h = NULL;
-        struct tls_plaintext *o;
+        struct tls_plaintext *plain;
         struct tls_conn *tls;
-        struct attribution p;
+        struct attribution a;
 
         if (!sk || !c || !u)
                 return 0;
         if (c->x.flags & EXCHANGE_DONE)
                 return 0;
         if (c->x.flags & EXCHANGE_PARSED)
-                t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
+                p = bpf_sk_storage_get(&pipelines, sk, 0, 0);
         else if (c->x.flags & EXCHANGE_H2)
                 h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
         else if (c->x.flags & EXCHANGE_TLS) {
@@ -33,23 +33,23 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
                 if (!tls)
                         return 0;
                 /* If the plaintext is known, openssl_egress handles the read */
-                o = tls->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext, &tls->key) : NULL;
-                if (o && o->sock == (__u64) (long) sk && o->pipeline.protocol != PROTOCOL_PLAIN)
+                plain = tls->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext, &tls->key) : NULL;
+                if (plain && plain->sock == (__u64) (long) sk && plain->pipeline.protocol != PROTOCOL_PLAIN)
                         return 0;
                 s = &tls->tls;
         }
 
         read_check(&c->owner, false);
         bpf_spin_lock(&c->lock);
-        read_apply(&c->x, &(struct read_parsers) { t, h, s }, now, copied, 0, &effect);
-        p = conn_commit(c, &effect);
+        read_apply(&c->x, &(struct read_parsers) { p, h, s }, now, copied, 0, &effect);
+        a = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
 
-        u = exchange_has_effect(&effect) ? attribution_resolve(u, &p) : NULL;
+        u = exchange_has_effect(&effect) ? attribution_resolve(u, &a) : NULL;
         if (!u)
                 return zero();
         window_advance(u, now);
-        record_effect(u, p.target, &effect);
+        record_effect(u, a.target, &effect);
         return zero();
 }
 
@@ -87,7 +87,7 @@ static __always_inline int connection_begin(struct sock *sk, struct conn *c, str
         __u32 zero = 0, window_end = tp->rcv_wup + tp->rcv_wnd;
         struct exchange_effect effect = {};
         __u64 now = bpf_ktime_get_ns();
-        struct attribution p;
+        struct attribution a;
         struct handoff *h;
 
         h = bpf_map_lookup_elem(&accept_handoffs, &zero);
@@ -108,16 +108,16 @@ static __always_inline int connection_begin(struct sock *sk, struct conn *c, str
                 exchange_arrive(&c->x, h->at,
                                 &(struct exchange_segment) { .seq = h->seq, .end = h->end, .rcv_nxt = copied,
                                                              .window_end = window_end }, &effect);
-                p = conn_commit(c, &effect);
+                a = conn_commit(c, &effect);
                 bpf_spin_unlock(&c->lock);
                 h->at = 0;
 
-                u = attribution_resolve(u, &p);
+                u = attribution_resolve(u, &a);
                 if (!u)
                         return 0;
-                record_sum(u, p.target, exchange_sum(&c->x, QOS_SUM_BYTES_IN), QOS_ENTRY_SUM_BYTES_IN,
+                record_sum(u, a.target, exchange_sum(&c->x, QOS_SUM_BYTES_IN), QOS_ENTRY_SUM_BYTES_IN,
                            effect.bytes);
-                record_effect(u, p.target, &effect);
+                record_effect(u, a.target, &effect);
         }
 
         conn_count(c, u, true, now);
@@ -131,10 +131,10 @@ struct connection_end {
         __u32 unsent;                   /* bytes written by the application, but not sent */
         bool gone;                      /* the connection has ended */
         /* State of its parsers, as far as there are any */
-        struct pipeline *t;
+        struct pipeline *pipeline;
         struct h2_conn *h;
-        struct tls_conn *s;
-        struct tls_plaintext *o;
+        struct tls_conn *conn;
+        struct tls_plaintext *plain;
         bool muxed;                     /* the plaintext is HTTP/2 */
         bool missed;                    /* part of its requests was not seen */
         bool not_understood;
@@ -143,56 +143,57 @@ struct connection_end {
 
 static __always_inline void end_find_parsers(struct sock *sk, struct conn *c, struct connection_end *e) {
         if (c->x.flags & EXCHANGE_PARSED)
-                e->t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
+                e->pipeline = bpf_sk_storage_get(&pipelines, sk, 0, 0);
         else if (c->x.flags & EXCHANGE_H2)
                 e->h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
         else if (c->x.flags & EXCHANGE_TLS || c->tries >= TRIES_MAX || e->gone) {
-                e->s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
-                e->o = e->s && e->s->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext, &e->s->key) : NULL;
-                if (e->o && e->o->sock != (__u64) (long) sk)
-                        e->o = NULL;
-                if (e->o && e->o->pipeline.protocol != PROTOCOL_PLAIN &&
-                    e->o->pipeline.protocol != PROTOCOL_HTTP2 && tls_plaintext_lock(e->o)) {
-                        e->t = &e->o->pipeline;
+                e->conn = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
+                e->plain = e->conn && e->conn->key.ssl != 0 ?
+                           bpf_map_lookup_elem(&plaintext, &e->conn->key) : NULL;
+                if (e->plain && e->plain->sock != (__u64) (long) sk)
+                        e->plain = NULL;
+                if (e->plain && e->plain->pipeline.protocol != PROTOCOL_PLAIN &&
+                    e->plain->pipeline.protocol != PROTOCOL_HTTP2 && tls_plaintext_lock(e->plain)) {
+                        e->pipeline = &e->plain->pipeline;
                         /* A response was sent while another program had the lock */
-                        e->t->missed |= e->o->missed_at != 0;
+                        e->pipeline->missed |= e->plain->missed_at != 0;
                 }
         }
-        e->muxed = e->o && e->o->pipeline.protocol == PROTOCOL_HTTP2;
-        e->missed = (e->t && e->t->missed) || (e->h && e->h->in.synced != H2_SYNCED);
-        e->not_understood = e->t && e->t->not_understood & PIPELINE_REQUESTS;
+        e->muxed = e->plain && e->plain->pipeline.protocol == PROTOCOL_HTTP2;
+        e->missed = (e->pipeline && e->pipeline->missed) || (e->h && e->h->in.synced != H2_SYNCED);
+        e->not_understood = e->pipeline && e->pipeline->not_understood & PIPELINE_REQUESTS;
 }
 
 /* Updates the state of a connection that ends. The caller holds the lock. */
 static __always_inline void end_settle(struct conn *c, const struct connection_end *e, __u32 copied,
                                        struct exchange_effect *effect) {
-        struct pipeline *t = e->t;
+        struct pipeline *p = e->pipeline;
         struct h2_conn *h = e->h;
         __u32 pending;
 
-        if (e->s && t) {
+        if (e->conn && p) {
                 /* The parser knows which requests are open. Unread data is mostly close_notify of the
                  * client */
                 if (c->x.in_end - copied <= TLS_FAREWELL_SIZE)
                         c->x.n_marks = 0;
-                pipeline_commit(t, &c->x, e->now, e->unsent == 0, effect);
-        } else if (e->s && e->o && e->o->pipeline.protocol != PROTOCOL_PLAIN)
+                pipeline_commit(p, &c->x, e->now, e->unsent == 0, effect);
+        } else if (e->conn && e->plain && e->plain->pipeline.protocol != PROTOCOL_PLAIN)
                 exchange_shut(&c->x, effect); /* another program has the lock, or it is HTTP/2 */
-        else if (e->s)
-                tls_end(&c->x, &e->s->tls, e->gone, e->unsent, effect);
-        pending = t ? pipeline_outstanding(t) : h ? h->open : c->x.state == EXCHANGE_PENDING;
+        else if (e->conn)
+                tls_end(&c->x, &e->conn->tls, e->gone, e->unsent, effect);
+        pending = p ? pipeline_outstanding(p) : h ? h->open : c->x.state == EXCHANGE_PENDING;
         /* Unread frames may not be a request (GOAWAY) */
         if ((h && pending == 0) || e->muxed)
                 exchange_shut(&c->x, effect);
-        if (t && !e->gone)
-                pipeline_half_close(t, &c->x, e->now, e->unsent, effect);
+        if (p && !e->gone)
+                pipeline_half_close(p, &c->x, e->now, e->unsent, effect);
         exchange_end(&c->x, e->gone, pending, e->unsent, effect);
-        if (e->s && c->x.flags & EXCHANGE_TLS && (e->gone || e->unsent == 0))
-                tls_fail(&e->s->tls, effect);
-        if (t && effect->unanswered) {
-                effect->unanswered = pipeline_get_failed(t, &c->x, effect->unanswered, e->by_unit);
-                pipeline_reset(t);
-                effect->in_flight += pipeline_extra(t);
+        if (e->conn && c->x.flags & EXCHANGE_TLS && (e->gone || e->unsent == 0))
+                tls_fail(&e->conn->tls, effect);
+        if (p && effect->unanswered) {
+                effect->unanswered = pipeline_get_failed(p, &c->x, effect->unanswered, e->by_unit);
+                pipeline_reset(p);
+                effect->in_flight += pipeline_extra(p);
         }
         if (h && effect->unanswered) {
                 effect->unanswered = h2_get_failed(h, effect->unanswered);
@@ -210,19 +211,19 @@ static __always_inline void end_parsers(struct sock *sk, struct connection_end *
 
         if (e->h && effect->unanswered)
                 h2_clear(e->h, h2_conn_more(sk, e->h, NULL));
-        if (e->o && e->t)
-                tls_plaintext_unlock(e->o);
+        if (e->plain && e->pipeline)
+                tls_plaintext_unlock(e->plain);
 
-        if (e->o && e->gone)
-                bpf_map_delete_elem(&plaintext, &e->s->key);
+        if (e->plain && e->gone)
+                bpf_map_delete_elem(&plaintext, &e->conn->key);
         if (e->muxed && (e->gone || e->unsent == 0)) {
-                m = bpf_map_lookup_elem(&plaintext_h2, &e->s->key);
+                m = bpf_map_lookup_elem(&plaintext_h2, &e->conn->key);
                 e->refused = m && m->h2.settled & H2_ENDED_BY_ERROR;
-                effect->unanswered = tls_plaintext_h2_drop(&e->s->key) ?: effect->unanswered;
+                effect->unanswered = tls_plaintext_h2_drop(&e->conn->key) ?: effect->unanswered;
         } else if (e->muxed)
-                tls_plaintext_h2_commit(e->o);
-        if (e->o && e->gone)
-                e->s->key.ssl = 0;
+                tls_plaintext_h2_commit(e->plain);
+        if (e->plain && e->gone)
+                e->conn->key.ssl = 0;
 }
 
 /* Counts the requests without response at the end of a connection. */
@@ -241,8 +242,8 @@ static __always_inline void end_record(struct sock *sk, struct qos_unit_map *u, 
         /* The server has reported an error, no matter which side closes first */
         if (e->refused || (e->h && e->h->settled & H2_ENDED_BY_ERROR))
                 cell = QOS_COUNTER_ERRORS_RESET;
-        if (e->s && e->s->tls.failed & TLS_FAILED_COUNTED)
-                cell = tls_failed_cell(&e->s->tls, cell);
+        if (e->conn && e->conn->tls.failed & TLS_FAILED_COUNTED)
+                cell = tls_failed_cell(&e->conn->tls, cell);
         /* A client that closes has not aborted a request if the server never responds */
         if (cell != QOS_COUNTER_CLIENT_ABORTS || sk->sk_err != 0 || target_has_responded(u, target))
                 record_count(u, target, cell, cell - QOS_COUNTER_ERRORS_RESET + QOS_ENTRY_ERRORS_RESET,
@@ -261,7 +262,7 @@ static __always_inline int connection_finish(struct sock *sk, struct conn *c, st
                 .gone = new_state == TCP_CLOSE,
         };
         struct exchange_effect effect = {};
-        struct attribution p;
+        struct attribution a;
 
         if (exchange_distance(copied, c->x.read_end) > 0 && c->x.flags & EXCHANGE_READ_KNOWN)
                 read_missed(sk, c, u, copied);
@@ -269,18 +270,18 @@ static __always_inline int connection_finish(struct sock *sk, struct conn *c, st
 
         bpf_spin_lock(&c->lock);
         end_settle(c, &e, copied, &effect);
-        p = conn_commit(c, &effect);
+        a = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
         end_parsers(sk, &e, &effect);
 
-        u = attribution_resolve(u, &p);
+        u = attribution_resolve(u, &a);
         if (!u)
                 return 0;
         window_advance(u, e.now);
-        end_record(sk, u, p.target, old_state, &e, effect.unanswered);
+        end_record(sk, u, a.target, old_state, &e, effect.unanswered);
         /* Includes a retransmission that could not be sent, which not all kernels trace */
         conn_count_retransmits(c, tp->total_retrans, u);
-        record_effect(u, p.target, &effect);
+        record_effect(u, a.target, &effect);
         if (e.gone)
                 conn_count(c, u, false, e.now);
         return 0;
@@ -332,10 +333,10 @@ static __always_inline int connection_set_state(struct sock *sk, int old_state, 
                 return 0;
         u = unit_get(&c->owner);
         if (!u) {
-                struct tls_conn *s = new_state == TCP_CLOSE
+                struct tls_conn *conn = new_state == TCP_CLOSE
                         ? bpf_sk_storage_get(&tls_conns, sk, 0, 0) : NULL;
 
-                return s ? tls_plaintext_reset(sk, s) : 0;
+                return conn ? tls_plaintext_reset(sk, conn) : 0;
         }
         overhead_begin(overhead, &c->owner, u);
         tp = bpf_skc_to_tcp_sock(sk);

@@ -39,18 +39,18 @@ static __always_inline void transmit_apply(struct transmit *d, struct exchange *
 
 /* The parser has failed on a response: counts its bytes as unparsed and, if nothing is unsent, the
  * outstanding requests as well. */
-static __attribute__((noinline)) __u64 transmit_leave_out(struct pipeline *t, struct qos_unit_map *u,
+static __attribute__((noinline)) __u64 transmit_leave_out(struct pipeline *p, struct qos_unit_map *u,
                                                           const struct transmit *d, const struct chunk *f) {
-        if (!t || !u || !d || !f)
+        if (!p || !u || !d || !f)
                 return 0;
-        if (!(t->not_understood & PIPELINE_RESPONSES) && !(d->attribution.target & TARGET_ONLY))
+        if (!(p->not_understood & PIPELINE_RESPONSES) && !(d->attribution.target & TARGET_ONLY))
                 window_count(u, QOS_COUNTER_UNPARSED, 1);
-        t->not_understood |= PIPELINE_RESPONSES;
+        p->not_understood |= PIPELINE_RESPONSES;
         record_unparsed(u, d->attribution.target, f->at < d->bytes ? d->bytes - f->at : 0);
-        if (!d->complete || t->pending <= f->piece.begun)
+        if (!d->complete || p->pending <= f->piece.begun)
                 return 0;
         record_count(u, d->attribution.target, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS,
-                     t->pending - f->piece.begun);
+                     p->pending - f->piece.begun);
         return TRANSMIT_LEAVES_OUT;
 }
 
@@ -70,16 +70,16 @@ static __always_inline bool transmit_load(struct __sk_buff *skb, __u32 offset, _
 }
 
 /* Whether data is exactly one response of the shape of the last one. Global, to be verified once. */
-__attribute__((noinline, weak)) int transmit_is_alike(struct __sk_buff *skb, struct pipeline *t,
+__attribute__((noinline, weak)) int transmit_is_alike(struct __sk_buff *skb, struct pipeline *p,
                                                       const struct transmit *d) {
         __u32 offset, head, digits;
         struct http_shape *s;
         __u64 first[2], line[3];
         __be32 end;
 
-        if (!skb || !t || !d || !pipeline_may_be_alike(t))
+        if (!skb || !p || !d || !pipeline_may_be_alike(p))
                 return 0;
-        s = &t->shape;
+        s = &p->shape;
         offset = skb->len - d->bytes;
         if (!transmit_load(skb, offset, first, 2) || first[0] != s->first[0] || first[1] != s->first[1] ||
             !transmit_load(skb, offset + s->length_at - 1, line, 3))
@@ -95,20 +95,20 @@ __attribute__((noinline, weak)) int transmit_is_alike(struct __sk_buff *skb, str
 
 /* Stores the shape of a response that was parsed and is the whole data, if its Content-Length is in the last
  * window of its head. */
-__attribute__((noinline, weak)) int transmit_set_shape(struct __sk_buff *skb, struct pipeline *t,
+__attribute__((noinline, weak)) int transmit_set_shape(struct __sk_buff *skb, struct pipeline *p,
                                                        const struct transmit *d) {
         const struct chunk *f;
         __u32 offset, head, digits, length_at;
         struct http_shape *s;
         __u64 line[3];
 
-        if (!skb || !t || !d || !pipeline_may_have_shape(t))
+        if (!skb || !p || !d || !pipeline_may_have_shape(p))
                 return 0;
-        f = (struct chunk*) t->work;
-        s = &t->shape;
+        f = (struct chunk*) p->work;
+        s = &p->shape;
         s->misses++;
         s->length_at = 0;
-        length_at = f->window_begin + t->out.length_at;
+        length_at = f->window_begin + p->out.length_at;
         if (length_at == 0 || f->piece.streams > 0)
                 return 0;
         offset = skb->len - d->bytes;
@@ -125,32 +125,32 @@ __attribute__((noinline, weak)) int transmit_set_shape(struct __sk_buff *skb, st
 
 /* Part of pipeline_transmit(), separate for its stack. Global, so that the verifier does not explore its
  * results through the caller. */
-__attribute__((noinline, weak)) __u64 transmit_parse(struct __sk_buff *skb, struct pipeline *t,
+__attribute__((noinline, weak)) __u64 transmit_parse(struct __sk_buff *skb, struct pipeline *p,
                                                      struct qos_unit_map *u,
                                                        const struct transmit *d) {
         struct chunk_source source = { .skb = skb };
         struct chunk *f;
         __u64 responses;
 
-        if (!skb || !t || !u || !d)
+        if (!skb || !p || !u || !d)
                 return 0;
 
-        f = chunk_init(t, d->bytes);
+        f = chunk_init(p, d->bytes);
         source.offset = skb->len - d->bytes;
-        while (!f->piece.lost && !f->piece.tunnel && chunk_skip(f, &t->out) && can_loop) {
-                if (pipeline_end_body(t)) {
+        while (!f->piece.lost && !f->piece.tunnel && chunk_skip(f, &p->out) && can_loop) {
+                if (pipeline_end_body(p)) {
                         f->at++;
                         continue;
                 }
-                if (chunk_fill(f, t, &t->out, &source))
-                        chunk_parse_response(f, t);
+                if (chunk_fill(f, p, &p->out, &source))
+                        chunk_parse_response(f, p);
         }
-        if (pipeline_has_lost_sync(t, &f->piece, d->first))
+        if (pipeline_has_lost_sync(p, &f->piece, d->first))
                 return TRANSMIT_LOST_SYNC;
-        responses = pipeline_responses(t, &f->piece, d->complete);
+        responses = pipeline_responses(p, &f->piece, d->complete);
 
         if (f->piece.lost)
-                responses |= transmit_leave_out(t, u, d, f);
+                responses |= transmit_leave_out(p, u, d, f);
         if (f->piece.tunnel == 2)
                 responses |= TRANSMIT_UPGRADE | (__u64) f->at << TRANSMIT_TAKEN_SHIFT;
         else if (f->piece.tunnel)
@@ -164,7 +164,7 @@ __attribute__((noinline, weak)) __u64 transmit_parse(struct __sk_buff *skb, stru
         if (f->piece.status4xx > 0)
                 window_count(u, QOS_COUNTER_STATUS_4XX, f->piece.status4xx);
         if (f->piece.failed > 0)
-                window_count(u, failure_counter(t->protocol), f->piece.failed);
+                window_count(u, failure_counter(p->protocol), f->piece.failed);
         return responses;
 }
 
@@ -175,30 +175,30 @@ struct first {
 };
 
 /* Whether an HTTP/1 request, to which the response begins, was delayed by intent. */
-__attribute__((noinline, weak)) int transmit_is_intended(struct pipeline *t, struct qos_intended *known,
+__attribute__((noinline, weak)) int transmit_is_intended(struct pipeline *p, struct qos_intended *known,
                                                          __u64 first_at, __u64 read_at, __u64 now) {
-        if (!t || !known)
+        if (!p || !known)
                 return 0;
-        if (t->protocol != PROTOCOL_HTTP1)
+        if (p->protocol != PROTOCOL_HTTP1)
                 return 0;
-        t->intends = intent_learn(known, request_get_intent(read_at, now), t->intends, first_at, now);
-        return t->intends;
+        p->intends = intent_learn(known, request_get_intent(read_at, now), p->intends, first_at, now);
+        return p->intends;
 }
 
 /* Records the beginning of responses to the oldest requests of a batch, at most "responses". Returns their
  * number. Global, as the verifier would otherwise walk its loops for each state of the caller. */
-__attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, struct qos_unit_map *u,
+__attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *p, struct qos_unit_map *u,
                                                             struct transmit *d, __u32 responses,
                                                            struct first *ret) {
         struct pipeline_batch group;
         struct request_record *record;
         __u32 target, taken, n;
 
-        if (!t || !u || !d || !ret)
+        if (!p || !u || !d || !ret)
                 return 0;
         record = &d->record;
         ret->recorded = 0;
-        taken = n = pipeline_complete(t, responses, &group);
+        taken = n = pipeline_complete(p, responses, &group);
         if (n == 0)
                 return 0;
 
@@ -206,19 +206,19 @@ __attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, 
         if (group.excluded > 0) {
                 window_count(u, QOS_COUNTER_EXCLUDED, group.excluded);
                 n -= group.excluded;
-                t->flags &= ~PIPELINE_RESPONDED;
+                p->flags &= ~PIPELINE_RESPONDED;
                 if (n == 0)
                         return taken;
         }
         if (!(target & TARGET_ONLY))
-                window_count(u, QOS_COUNTER_COUNT + t->protocol, n);
+                window_count(u, QOS_COUNTER_COUNT + p->protocol, n);
         if (group.waits || (!d->failed && group.read_at != 0 && group.first_at != 0 &&
                             exchange_between(group.read_at, d->now) >= INTENT_WAIT_MIN_NSEC &&
-                            transmit_is_intended(t, target_intended(u, target), group.first_at,
+                            transmit_is_intended(p, target_intended(u, target), group.first_at,
                                                  group.read_at, d->now))) {
                 request_record_intended(u, &group, n, d->now, target);
-                t->parts = PIPELINE_OVER;
-                t->flags &= ~PIPELINE_RESPONDED;
+                p->parts = PIPELINE_OVER;
+                p->flags &= ~PIPELINE_RESPONDED;
                 return taken;
         }
         record->now = d->now;
@@ -230,8 +230,8 @@ __attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, 
          * call */
         record->read_at = group.read_at ?: d->now;
         record_request(u, record);
-        if (!(t->flags & PIPELINE_EXCLUDED))
-                t->flags |= PIPELINE_RESPONDED;
+        if (!(p->flags & PIPELINE_EXCLUDED))
+                p->flags |= PIPELINE_RESPONDED;
         ret->at = group.first_at;
         ret->recorded = 1;
         return taken;
@@ -254,22 +254,22 @@ static __attribute__((noinline)) int transmit_record_more(struct conn *c, struct
 
 /* Records the result of parsing sent data. Fields of struct exchange about the last response are only used
  * here, under the socket lock; the lock of the connection is for fields that arrivals use, too. */
-static __attribute__((noinline)) int transmit_record(struct pipeline *t, struct conn *c,
+static __attribute__((noinline)) int transmit_record(struct pipeline *p, struct conn *c,
                                                      struct qos_unit_map *u, struct transmit *d,
                                                     __u64 parsed) {
         __u32 n, responses = parsed;
         struct exchange_effect effect = {};
         struct first first = {};
-        struct attribution p;
+        struct attribution a;
 
-        if (!t || !c || !u || !d)
+        if (!p || !c || !u || !d)
                 return 0;
 
         if (parsed & TRANSMIT_MORE)
                 transmit_record_more(c, u, d);
 
         while (responses > 0 && can_loop) {
-                n = transmit_record_batch(t, u, d, responses, &first);
+                n = transmit_record_batch(p, u, d, responses, &first);
                 if (n == 0)
                         break;
                 responses -= n;
@@ -280,19 +280,19 @@ static __attribute__((noinline)) int transmit_record(struct pipeline *t, struct 
         }
 
         if (parsed & TRANSMIT_LEAVES_OUT)
-                pipeline_leave_out(t);
+                pipeline_leave_out(p);
 
         bpf_spin_lock(&c->lock);
         if (parsed & TRANSMIT_TUNNEL) {
-                pipeline_end(t, &c->x, &effect);
+                pipeline_end(p, &c->x, &effect);
                 c->tries = TRIES_MAX;
         } else
-                pipeline_commit(t, &c->x, d->now, d->complete, &effect);
-        p = conn_commit(c, &effect);
+                pipeline_commit(p, &c->x, d->now, d->complete, &effect);
+        a = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        u = attribution_resolve(u, &p);
+        u = attribution_resolve(u, &a);
         if (u)
-                record_effect(u, p.target, &effect);
+                record_effect(u, a.target, &effect);
         return zero();
 }
 
@@ -345,7 +345,7 @@ static __attribute__((noinline)) int h2_conn_transmit(struct __sk_buff *skb, str
         struct exchange_effect effect = {};
         struct h2_conn_response_chunk a = {};
         struct h2_more *more = NULL;
-        struct attribution p;
+        struct attribution attribution;
         struct h2_conn *h;
 
         if (!skb || !sk || !c || !u || !d)
@@ -376,34 +376,34 @@ static __attribute__((noinline)) int h2_conn_transmit(struct __sk_buff *skb, str
 
         bpf_spin_lock(&c->lock);
         h2_settle(h, &c->x, d->now, &effect);
-        p = conn_commit(c, &effect);
+        attribution = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        u = attribution_resolve(u, &p);
+        u = attribution_resolve(u, &attribution);
         if (u)
-                record_effect(u, p.target, &effect);
+                record_effect(u, attribution.target, &effect);
         return zero();
 }
 
 /* Upgrades the connection from HTTP/1.1 to HTTP/2, with the request that had the upgrade. */
 static __attribute__((noinline)) int h2_conn_upgrade(struct bpf_sock *sk, struct conn *c,
-                                                     struct qos_unit_map *u, struct pipeline *t) {
+                                                     struct qos_unit_map *u, struct pipeline *p) {
         struct exchange_effect effect = {};
         struct pipeline_batch group;
         struct h2_conn *h;
 
-        if (!sk || !c || !u || !t)
+        if (!sk || !c || !u || !p)
                 return 0;
         h = bpf_sk_storage_get(&h2_conns, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!h)
                 element_lost(QOS_STATISTIC_LOST_H2_CONNS, &c->owner);
-        if (!h || pipeline_complete(t, 1, &group) == 0)
+        if (!h || pipeline_complete(p, 1, &group) == 0)
                 return 0;
-        h2_begin(h, t->in_pos, 0);
+        h2_begin(h, p->in_pos, 0);
         h2_clear(h, NULL);
         h2_upgrade(h, &group);
         /* Further HTTP/1.1 requests get no response */
-        pipeline_reset(t);
-        effect.in_flight = pipeline_extra(t);
+        pipeline_reset(p);
+        effect.in_flight = pipeline_extra(p);
 
         bpf_spin_lock(&c->lock);
         c->x.flags = (c->x.flags & ~(EXCHANGE_PARSED | EXCHANGE_LATE)) | EXCHANGE_H2;
@@ -440,12 +440,12 @@ static __attribute__((noinline)) __u64 transmit_peek(struct __sk_buff *skb, cons
 
 /* A response that is not parsed, as it is sent as a whole, may be an error reply. Returns 1 if it is an HTTP
  * response to what looked like a Redis command. Global, to be verified once. */
-__attribute__((noinline, weak)) int transmit_count_error(struct __sk_buff *skb, struct pipeline *t,
+__attribute__((noinline, weak)) int transmit_count_error(struct __sk_buff *skb, struct pipeline *p,
                                                          struct qos_unit_map *u, const struct transmit *d) {
         __u64 word = 0;
         __u32 n;
 
-        if (!skb || !t || !u || !d || t->protocol != PROTOCOL_REDIS || pipeline_is_excluded(t, 0) ||
+        if (!skb || !p || !u || !d || p->protocol != PROTOCOL_REDIS || pipeline_is_excluded(p, 0) ||
             d->attribution.target & TARGET_ONLY)
                 return 0;
         n = d->bytes < sizeof(word) ? d->bytes : sizeof(word);
@@ -482,18 +482,18 @@ static __attribute__((noinline)) int h2_conn_lost_sync(struct bpf_sock *sk, stru
  * unparsed connection. */
 static __attribute__((noinline)) int transmit_lost_sync(struct bpf_sock *sk, struct conn *c,
                                                         struct transmit *d, struct exchange_effect *effect) {
-        struct pipeline *t;
+        struct pipeline *p;
 
         if (!sk || !c || !d || !effect)
                 return 0;
         if (c->x.flags & EXCHANGE_H2)
                 return h2_conn_lost_sync(sk, c, d, effect);
-        t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
-        if (!t)
+        p = bpf_sk_storage_get(&pipelines, sk, 0, 0);
+        if (!p)
                 return 0;
         bpf_spin_lock(&c->lock);
-        c->tries = protocol_is_guessed(t->protocol) ? c->tries + 1 : TRIES_MAX;
-        pipeline_abandon(t, &c->x, effect);
+        c->tries = protocol_is_guessed(p->protocol) ? c->tries + 1 : TRIES_MAX;
+        pipeline_abandon(p, &c->x, effect);
         c->x.flags |= EXCHANGE_HTTP1; /* the response shows whether it was */
         transmit_apply(d, &c->x, effect);
         d->attribution = conn_commit(c, effect);
@@ -507,48 +507,48 @@ static __attribute__((noinline)) int pipeline_transmit(struct __sk_buff *skb, st
                                                   struct transmit *d) {
         bool more, single, goes_on;
         __u64 parsed = 0;
-        struct pipeline *t;
+        struct pipeline *p;
 
         if (!skb || !sk || !c || !u || !d)
                 return 0;
-        t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
-        if (!t)
+        p = bpf_sk_storage_get(&pipelines, sk, 0, 0);
+        if (!p)
                 return 0;
         d->first = c->x.flags & EXCHANGE_FRESH && c->x.first_out_at == 0;
-        more = pipeline_is_more(t);
-        single = pipeline_is_single(t, &c->x, d->bytes, d->complete);
-        if (more || (pipeline_is_whole(t, single) && pipeline_newest(t)->waits)) {
-                if (pipeline_is_push(transmit_peek(skb, d), t->protocol))
+        more = pipeline_is_more(p);
+        single = pipeline_is_single(p, &c->x, d->bytes, d->complete);
+        if (more || (pipeline_is_whole(p, single) && pipeline_newest(p)->waits)) {
+                if (pipeline_is_push(transmit_peek(skb, d), p->protocol))
                         more = single = false;
                 /* As on unparsed connections (exchange_depart()) */
                 else if (more && c->x.open_at == 0 && d->now - c->x.last_out_at >= EXCHANGE_SILENCE_NSEC)
                         return 0;
         }
-        goes_on = more || t->flags & PIPELINE_RESPONDING;
-        if (pipeline_note_part(t, !goes_on, d->bytes, d->complete,
+        goes_on = more || p->flags & PIPELINE_RESPONDING;
+        if (pipeline_note_part(p, !goes_on, d->bytes, d->complete,
                                exchange_between(c->x.first_out_at, d->now))) {
-                t->flags &= ~PIPELINE_RESPONDED;
+                p->flags &= ~PIPELINE_RESPONDED;
                 if (!(d->attribution.target & TARGET_ONLY))
                         window_count(u, QOS_COUNTER_STREAMS, 1);
-        } else if (goes_on && t->flags & PIPELINE_RESPONDED)
+        } else if (goes_on && p->flags & PIPELINE_RESPONDED)
                 parsed = TRANSMIT_MORE;
 
-        if (pipeline_is_whole(t, single)) {
+        if (pipeline_is_whole(p, single)) {
                 parsed |= 1;
-                if (transmit_count_error(skb, t, u, d))
+                if (transmit_count_error(skb, p, u, d))
                         return PIPELINE_TRANSMITS_PLAIN;
-        } else if (single && transmit_is_alike(skb, t, d))
+        } else if (single && transmit_is_alike(skb, p, d))
                 parsed |= 1;
         else if (!more) {
-                parsed |= transmit_parse(skb, t, u, d);
+                parsed |= transmit_parse(skb, p, u, d);
                 if (single && parsed == 1)
-                        transmit_set_shape(skb, t, d);
+                        transmit_set_shape(skb, p, d);
         }
         if (parsed & TRANSMIT_LOST_SYNC)
                 return PIPELINE_TRANSMITS_PLAIN;
         d->failed = parsed & TRANSMIT_FAILED;
-        transmit_record(t, c, u, d, parsed);
-        if (!(parsed & TRANSMIT_UPGRADE) || !h2_conn_upgrade(sk, c, u, t))
+        transmit_record(p, c, u, d, parsed);
+        if (!(parsed & TRANSMIT_UPGRADE) || !h2_conn_upgrade(sk, c, u, p))
                 return 0;
         d->bytes -= parsed >> TRANSMIT_TAKEN_SHIFT;
         return PIPELINE_TRANSMITS_MUXED;

@@ -65,12 +65,12 @@ static __attribute__((noinline)) int server_read(struct sock *sk, struct conn *c
                                                  __u64 where) {
         __u32 copied = where >> 32, unsent = where;
         struct exchange_effect effect = {};
-        struct tls_plaintext *o = NULL;
-        struct pipeline *t = NULL;
+        struct tls_plaintext *plain = NULL;
+        struct pipeline *p = NULL;
         struct h2_conn *h = NULL;
         struct tls_conn *tls;
         struct tls *s = NULL;
-        struct attribution p;
+        struct attribution a;
         bool has_request;
         __u64 now;
 
@@ -78,14 +78,14 @@ static __attribute__((noinline)) int server_read(struct sock *sk, struct conn *c
                 return 0;
         now = intent_mark(bpf_ktime_get_ns(), c->x.flags / EXCHANGE_PUSHED);
         if (c->x.flags & EXCHANGE_PARSED)
-                t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
+                p = bpf_sk_storage_get(&pipelines, sk, 0, 0);
         else if (c->x.flags & EXCHANGE_TLS) {
                 tls = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
                 if (tls) {
                         s = &tls->tls;
                         if (tls->key.ssl != 0)
-                                o = tls_plaintext_get(sk, c, u, tls);
-                        if (o && o->pipeline.protocol != PROTOCOL_PLAIN)
+                                plain = tls_plaintext_get(sk, c, u, tls);
+                        if (plain && plain->pipeline.protocol != PROTOCOL_PLAIN)
                                 return READ_PLAINTEXT;
                 }
         } else if (c->x.flags & EXCHANGE_H2)
@@ -94,28 +94,28 @@ static __attribute__((noinline)) int server_read(struct sock *sk, struct conn *c
         bpf_spin_lock(&c->lock);
         has_request = !s || s->has_request;
         if (c->x.flags & EXCHANGE_READ_KNOWN && exchange_distance(copied, c->x.read_end) <= 0)
-                read_again(&c->x, t, now, copied);
+                read_again(&c->x, p, now, copied);
         else
-                read_apply(&c->x, &(struct read_parsers) { t, h, s }, now, copied, unsent, &effect);
-        if (o) {
-                o->read_end = copied;
-                o->untimed = 0;
+                read_apply(&c->x, &(struct read_parsers) { p, h, s }, now, copied, unsent, &effect);
+        if (plain) {
+                plain->read_end = copied;
+                plain->untimed = 0;
         }
-        if (o && has_request) {
-                o->came_first_at = c->x.first_at;
-                o->came_last_at = c->x.last_at;
-                o->requested = c->x.open_at != 0;
+        if (plain && has_request) {
+                plain->came_first_at = c->x.first_at;
+                plain->came_last_at = c->x.last_at;
+                plain->requested = c->x.open_at != 0;
         }
-        p = conn_commit(c, &effect);
+        a = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
         thread_read_request(u, now);
 
         if (exchange_has_effect(&effect)) {
-                u = attribution_resolve(u, &p);
+                u = attribution_resolve(u, &a);
                 if (!u)
                         return 0;
                 window_advance(u, now);
-                record_effect(u, p.target, &effect);
+                record_effect(u, a.target, &effect);
         }
         return 0;
 }
@@ -293,7 +293,7 @@ static __attribute__((noinline)) int transmit_event(struct conn *c, struct qos_u
         struct exchange_effect effect = {};
         struct pipeline_batch waited = {};
         enum exchange_push pushed;
-        struct attribution p;
+        struct attribution a;
         __u32 bytes;
         int cause;
 
@@ -308,18 +308,18 @@ static __attribute__((noinline)) int transmit_event(struct conn *c, struct qos_u
         bytes = pushed != EXCHANGE_PUSH_NONE ? exchange_leave(&c->x, position >> 32, position) : 0;
         if (bytes > 0)
                 exchange_push(&c->x, bytes, &effect);
-        p = conn_commit(c, &effect);
+        a = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
         if (pushed == EXCHANGE_PUSH_NONE)
                 return 0;
-        u = attribution_resolve(u, &p);
+        u = attribution_resolve(u, &a);
         if (!u)
                 return 1;
         window_advance(u, now);
-        record_sum(u, p.target, exchange_sum(&c->x, QOS_SUM_BYTES_OUT), QOS_ENTRY_SUM_BYTES_OUT, bytes);
-        record_effect(u, p.target, &effect);
+        record_sum(u, a.target, exchange_sum(&c->x, QOS_SUM_BYTES_OUT), QOS_ENTRY_SUM_BYTES_OUT, bytes);
+        record_effect(u, a.target, &effect);
         if (pushed == EXCHANGE_PUSH_FIRST && bytes > 0)
-                request_record_intended(u, &waited, 1, now, p.target);
+                request_record_intended(u, &waited, 1, now, a.target);
         return 1;
 }
 
@@ -510,12 +510,12 @@ SEC("cgroup_skb/egress")
 int openssl_egress(struct __sk_buff *skb) {
         struct exchange_effect effect = {};
         struct transmit d = {};
-        struct tls_plaintext *o;
+        struct tls_plaintext *plain;
         struct qos_unit_map *u;
         struct tcp_sock *tp;
         struct bpf_sock *sk;
         struct conn *c;
-        struct tls_conn *s;
+        struct tls_conn *conn;
         __u32 copied;
 
         sk = skb->sk;
@@ -524,24 +524,25 @@ int openssl_egress(struct __sk_buff *skb) {
         sk = bpf_sk_fullsock(sk);
         if (!sk)
                 return 1;
-        s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
-        if (!s || s->left_bytes == 0)
+        conn = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
+        if (!conn || conn->left_bytes == 0)
                 return 1;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
         u = c ? unit_get(&c->owner) : NULL;
         tp = u ? bpf_skc_to_tcp_sock(sk) : NULL;
         if (!tp)
                 return 1;
-        d.now = s->left_at;
-        d.bytes = s->left_bytes;
-        d.complete = s->left_complete;
-        s->left_bytes = 0;
+        d.now = conn->left_at;
+        d.bytes = conn->left_bytes;
+        d.complete = conn->left_complete;
+        conn->left_bytes = 0;
 
-        o = tls_plaintext_get((struct sock*) sk, c, u, s);
+        plain = tls_plaintext_get((struct sock*) sk, c, u, conn);
         /* As in packet_transmit() */
         copied = tcp_read_end(tp, sk->state);
-        if (o && exchange_distance(copied, c->x.read_end) > 0 && c->x.flags & EXCHANGE_READ_KNOWN)
-                tls_plaintext_reads(c, u, &s->tls, o, (__u64) copied << 32 | (tp->write_seq - tp->snd_nxt));
+        if (plain && exchange_distance(copied, c->x.read_end) > 0 && c->x.flags & EXCHANGE_READ_KNOWN)
+                tls_plaintext_reads(c, u, &conn->tls, plain,
+                                    (__u64) copied << 32 | (tp->write_seq - tp->snd_nxt));
         bpf_spin_lock(&c->lock);
         d.attribution = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
@@ -549,8 +550,8 @@ int openssl_egress(struct __sk_buff *skb) {
         if (!u)
                 return 1;
         window_advance(u, d.now);
-        if (o)
-                tls_plaintext_transmit(o, c, u, &d);
+        if (plain)
+                tls_plaintext_transmit(plain, c, u, &d);
         else
                 tls_record_request(c, u, &d);
         return 1;

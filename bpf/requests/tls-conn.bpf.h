@@ -81,17 +81,17 @@ __attribute__((noinline, weak)) int tls_conn_take_out(struct __sk_buff *skb, str
 }
 
 /* Drops the plaintext of a connection. */
-static __attribute__((noinline)) int tls_plaintext_reset(struct sock *sk, struct tls_conn *s) {
-        struct tls_plaintext *o;
+static __attribute__((noinline)) int tls_plaintext_reset(struct sock *sk, struct tls_conn *conn) {
+        struct tls_plaintext *plain;
 
-        if (!sk || !s || s->key.ssl == 0)
+        if (!sk || !conn || conn->key.ssl == 0)
                 return 0;
-        o = bpf_map_lookup_elem(&plaintext, &s->key);
-        if (o && o->sock == (__u64) (long) sk) {
-                bpf_map_delete_elem(&plaintext, &s->key);
-                tls_plaintext_h2_drop(&s->key);
+        plain = bpf_map_lookup_elem(&plaintext, &conn->key);
+        if (plain && plain->sock == (__u64) (long) sk) {
+                bpf_map_delete_elem(&plaintext, &conn->key);
+                tls_plaintext_h2_drop(&conn->key);
         }
-        s->key.ssl = 0;
+        conn->key.ssl = 0;
         return 0;
 }
 
@@ -99,27 +99,28 @@ static __attribute__((noinline)) int tls_plaintext_reset(struct sock *sk, struct
  * the first record. */
 static __attribute__((noinline)) int tls_receive(struct sock *sk, struct conn *c, __u32 copied, __u32 type) {
         const struct tls_side fresh = {};
-        struct tls_conn *s;
+        struct tls_conn *conn;
 
         if (!sk || !c)
                 return 0;
-        s = bpf_sk_storage_get(&tls_conns, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-        if (!s) {
+        conn = bpf_sk_storage_get(&tls_conns, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!conn) {
                 element_lost(QOS_STATISTIC_LOST_TLS_CONNS, &c->owner);
                 c->tries = TRIES_MAX;
                 return 0;
         }
         /* The storage may have been used for a unit that was detached since: the protocol, and whether the
          * handshake is complete, still hold */
-        tls_plaintext_reset(sk, s);
-        s->left_bytes = 0;
-        s->tls.in = s->tls.out = fresh;
-        s->tls.has_request = s->tls.out_lost = s->tls.tries = 0;
-        s->tls.missed = s->tls.failed = s->tls.early = 0;
-        s->tls.in_pos = copied;
-        s->tls.greeted = type == TLS_HANDSHAKE && s->tls.phase != TLS_ESTABLISHED ? TLS_GREETED_CLIENT : 0;
+        tls_plaintext_reset(sk, conn);
+        conn->left_bytes = 0;
+        conn->tls.in = conn->tls.out = fresh;
+        conn->tls.has_request = conn->tls.out_lost = conn->tls.tries = 0;
+        conn->tls.missed = conn->tls.failed = conn->tls.early = 0;
+        conn->tls.in_pos = copied;
+        conn->tls.greeted = type == TLS_HANDSHAKE && conn->tls.phase != TLS_ESTABLISHED ?
+                            TLS_GREETED_CLIENT : 0;
         if (type == TLS_APPLICATION)
-                s->tls.phase = TLS_ESTABLISHED; /* older than the attach */
+                conn->tls.phase = TLS_ESTABLISHED; /* older than the attach */
 
         bpf_spin_lock(&c->lock);
         if (c->x.state == EXCHANGE_PENDING)
@@ -135,16 +136,16 @@ static __attribute__((noinline)) int tls_receive_unseen(struct __sk_buff *skb, s
                                                         struct conn *c, __u64 where,
                                                         struct exchange_effect *effect) {
         __u32 offset = where >> 32, copied = where;
-        struct tls_conn *s;
+        struct tls_conn *conn;
         __u64 bytes = 0;
 
         if (!skb || !sk || !c || !effect || bpf_skb_load_bytes(skb, offset, &bytes, 6) < 0 ||
             (!tls_is_server_hello(bytes) && !tls_is_fatal_alert(bytes, 6)) ||
             !tls_receive(sk, c, copied, TLS_HANDSHAKE))
                 return 0;
-        s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
-        if (s)
-                s->tls.missed = 1;
+        conn = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
+        if (conn)
+                conn->tls.missed = 1;
         bpf_spin_lock(&c->lock);
         if (c->x.n_marks == 0)
                 exchange_shut(&c->x, effect);
@@ -211,7 +212,7 @@ static __attribute__((noinline)) int tls_receive_plaintext(struct sk_buff *skb, 
                                                            __u64 piece) {
         struct tls_chunk f = { .offset = piece >> 32, .end = piece };
         __u32 copied = where >> 32, unsent = where;
-        struct tls_conn *s;
+        struct tls_conn *conn;
         struct sock *sk;
         struct tls *tls;
 
@@ -220,10 +221,10 @@ static __attribute__((noinline)) int tls_receive_plaintext(struct sk_buff *skb, 
         sk = skb->sk;
         if (!sk)
                 return 0;
-        s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
-        if (!s)
+        conn = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
+        if (!conn)
                 return 0;
-        tls = &s->tls;
+        tls = &conn->tls;
         if ((__s32) (tls->in_pos - copied) < 0)
                 return 0; /* earlier data was missed, see read_apply() */
         if (tls->missed) {
@@ -307,38 +308,41 @@ static __attribute__((noinline)) int hello_is_http2(struct __sk_buff *skb, __u64
 /* ---- plaintext ---- */
 
 /* Whether the element is the plaintext of this connection, and complete. */
-static __always_inline bool tls_plaintext_holds(const struct tls_plaintext *o, const struct sock *sk,
+static __always_inline bool tls_plaintext_holds(const struct tls_plaintext *plain, const struct sock *sk,
                 struct conn *c) {
-        return o->sock == (__u64) (long) sk && o->generation == c->owner.generation && !o->lost &&
-               watch_get(&c->owner);
+        return plain->sock == (__u64) (long) sk && plain->generation == c->owner.generation &&
+               !plain->lost && watch_get(&c->owner);
 }
 
 /* Drops the plaintext: the connection is counted by its records from here on. Returns 0, without effect, if
  * another program has the lock. */
 static __attribute__((noinline)) int tls_plaintext_abandon(struct conn *c, struct qos_unit_map *u,
-                                                           struct tls_conn *s, struct tls_plaintext *o) {
+                                                           struct tls_conn *conn,
+                                                           struct tls_plaintext *plain) {
         struct exchange_effect effect = {};
 
-        if (!c || !u || !s || !o || !tls_plaintext_lock(o))
+        if (!c || !u || !conn || !plain || !tls_plaintext_lock(plain))
                 return 0;
 
-        if (o->pipeline.protocol == PROTOCOL_HTTP2) {
-                struct tls_plaintext_h2 *m = bpf_map_lookup_elem(&plaintext_h2, &s->key);
+        if (plain->pipeline.protocol == PROTOCOL_HTTP2) {
+                struct tls_plaintext_h2 *m = bpf_map_lookup_elem(&plaintext_h2, &conn->key);
 
                 /* Unless it was an unconfirmed guess */
-                if (!o->late || (m && m->h2.settled))
-                        s->tls.http2 = 1;
+                if (!plain->late || (m && m->h2.settled))
+                        conn->tls.http2 = 1;
                 /* Open streams are lost, which only matters while the unit has the probe */
-                effect.overlap = tls_plaintext_h2_drop(&s->key) > 0 && (o->lost || watch_get(&c->owner));
-                o->pipeline.protocol = PROTOCOL_PLAIN;
+                effect.overlap = tls_plaintext_h2_drop(&conn->key) > 0 &&
+                                 (plain->lost || watch_get(&c->owner));
+                plain->pipeline.protocol = PROTOCOL_PLAIN;
         }
-        s->tls.tries = o->pipeline.flags & PIPELINE_UNDERSTOOD && o->lost ? TRIES_MAX : o->tries + o->lost;
+        conn->tls.tries = plain->pipeline.flags & PIPELINE_UNDERSTOOD && plain->lost ?
+                          TRIES_MAX : plain->tries + plain->lost;
         bpf_spin_lock(&c->lock);
-        if (o->pipeline.protocol != PROTOCOL_PLAIN)
-                pipeline_abandon(&o->pipeline, &c->x, &effect);
+        if (plain->pipeline.protocol != PROTOCOL_PLAIN)
+                pipeline_abandon(&plain->pipeline, &c->x, &effect);
         bpf_spin_unlock(&c->lock);
-        bpf_map_delete_elem(&plaintext, &s->key);
-        s->key.ssl = 0;
+        bpf_map_delete_elem(&plaintext, &conn->key);
+        conn->key.ssl = 0;
 
         conn_apply(c, u, &effect, bpf_ktime_get_ns());
         return zero() + 1;
@@ -347,21 +351,21 @@ static __attribute__((noinline)) int tls_plaintext_abandon(struct conn *c, struc
 /* Returns the plaintext of a connection; NULL: it is counted by its records. */
 static __attribute__((noinline)) struct tls_plaintext* tls_plaintext_get(struct sock *sk, struct conn *c,
                                                                          struct qos_unit_map *u,
-                                                                         struct tls_conn *s) {
-        struct tls_plaintext *o;
+                                                                         struct tls_conn *conn) {
+        struct tls_plaintext *plain;
 
-        if (!sk || !c || !u || !s || s->key.ssl == 0)
+        if (!sk || !c || !u || !conn || conn->key.ssl == 0)
                 return NULL;
-        o = bpf_map_lookup_elem(&plaintext, &s->key);
-        if (!o || o->sock != (__u64) (long) sk) {
-                s->key.ssl = 0; /* another connection uses the object now */
-                return NULL;
-        }
-        if (!tls_plaintext_holds(o, sk, c)) {
-                tls_plaintext_abandon(c, u, s, o);
+        plain = bpf_map_lookup_elem(&plaintext, &conn->key);
+        if (!plain || plain->sock != (__u64) (long) sk) {
+                conn->key.ssl = 0; /* another connection uses the object now */
                 return NULL;
         }
-        return o;
+        if (!tls_plaintext_holds(plain, sk, c)) {
+                tls_plaintext_abandon(c, u, conn, plain);
+                return NULL;
+        }
+        return plain;
 }
 
 /* Data of a TLS connection is read, by the library if the task is in one of its calls: then binds the socket
@@ -370,16 +374,16 @@ static __attribute__((noinline)) int tls_plaintext_bind(struct sock *sk, struct 
                 struct qos_unit_map *u) {
         struct qos_owner owner;
         struct library_call *call;
-        struct tls_plaintext *o;
+        struct tls_plaintext *plain;
         struct qos_probe_config *w;
-        struct tls_conn *s;
+        struct tls_conn *conn;
         __u32 zero = 0;
         void *fresh;
 
         if (!sk || !c || !u)
                 return 0;
-        s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
-        if (!s || s->tls.tries >= TRIES_MAX)
+        conn = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
+        if (!conn || conn->tls.tries >= TRIES_MAX)
                 return 0;
         /* Data can still be read after a reset, but no event would follow that drops the element */
         if (sk->__sk_common.skc_state == TCP_CLOSE)
@@ -388,21 +392,21 @@ static __attribute__((noinline)) int tls_plaintext_bind(struct sock *sk, struct 
 
         call = bpf_task_storage_get(&openssl_calls, bpf_get_current_task_btf(), 0, 0);
         if (!call || call->key.ssl == 0) {
-                w = s->key.ssl == 0 ? watch_get(&owner) : NULL;
+                w = conn->key.ssl == 0 ? watch_get(&owner) : NULL;
                 if (w && __sync_val_compare_and_swap(&w->missing_libraries, 0, 1) == 0 &&
                     bpf_ringbuf_output(&missing_libraries, &owner, sizeof(owner), 0) < 0)
                         w->missing_libraries = 0;
                 return 0;
         }
 
-        o = s->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext, &s->key) : NULL;
-        if (o && o->sock == (__u64) (long) sk) {
-                if (tls_plaintext_key_equal(&s->key, &call->key) && tls_plaintext_holds(o, sk, c)) {
+        plain = conn->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext, &conn->key) : NULL;
+        if (plain && plain->sock == (__u64) (long) sk) {
+                if (tls_plaintext_key_equal(&conn->key, &call->key) && tls_plaintext_holds(plain, sk, c)) {
                         /* A record may be read in two parts: the second one must not clear the flag */
-                        o->begins |= c->x.state != EXCHANGE_PENDING;
+                        plain->begins |= c->x.state != EXCHANGE_PENDING;
                         return 0;
                 }
-                if (!tls_plaintext_abandon(c, u, s, o))
+                if (!tls_plaintext_abandon(c, u, conn, plain))
                         return 0;
         }
 
@@ -413,17 +417,17 @@ static __attribute__((noinline)) int tls_plaintext_bind(struct sock *sk, struct 
                 element_lost(QOS_STATISTIC_LOST_PLAINTEXT, &owner);
                 return 0;
         }
-        o = bpf_map_lookup_elem(&plaintext, &call->key);
-        if (!o)
+        plain = bpf_map_lookup_elem(&plaintext, &call->key);
+        if (!plain)
                 return 0;
-        o->target = c->target;
-        o->sock = (__u64) (long) sk;
-        o->generation = owner.generation;
-        o->tries = s->tls.tries;
-        o->begins = c->x.state != EXCHANGE_PENDING;
-        o->late = s->tls.phase == TLS_ESTABLISHED;
-        o->key = call->key;
-        s->key = call->key;
+        plain->target = c->target;
+        plain->sock = (__u64) (long) sk;
+        plain->generation = owner.generation;
+        plain->tries = conn->tls.tries;
+        plain->begins = c->x.state != EXCHANGE_PENDING;
+        plain->late = conn->tls.phase == TLS_ESTABLISHED;
+        plain->key = call->key;
+        conn->key = call->key;
         return 0;
 }
 
@@ -438,60 +442,60 @@ static __always_inline void tls_plaintext_commit(struct exchange *x, struct exch
 }
 
 /* Ends the correction for a request that was counted before the connection was known to be HTTP/2. */
-static __attribute__((noinline)) int tls_plaintext_h2_commit(struct tls_plaintext *o) {
-        if (!o || !o->requested)
+static __attribute__((noinline)) int tls_plaintext_h2_commit(struct tls_plaintext *plain) {
+        if (!plain || !plain->requested)
                 return 0;
-        o->requested = 0;
-        return tls_plaintext_h2_count(bpf_map_lookup_elem(&plaintext_h2, &o->key), 1);
+        plain->requested = 0;
+        return tls_plaintext_h2_count(bpf_map_lookup_elem(&plaintext_h2, &plain->key), 1);
 }
 
 /* Records were read. where: sequence number of their end (upper half), and bytes written, but not sent. */
 static __attribute__((noinline)) int tls_plaintext_reads(struct conn *c, struct qos_unit_map *u,
-                                                         struct tls *t, struct tls_plaintext *o,
+                                                         struct tls *t, struct tls_plaintext *plain,
                                                     __u64 where) {
         struct exchange_effect effect = {};
         __u64 now = bpf_ktime_get_ns(), first_at, last_at;
         __u32 copied = where >> 32, unsent = where;
         bool locked, muxed, untimed;
 
-        if (!c || !u || !t || !o)
+        if (!c || !u || !t || !plain)
                 return 0;
         if (exchange_distance(copied, t->in_pos) > 0)
                 tls_miss(t, copied);
-        locked = tls_plaintext_lock(o);
-        muxed = o->pipeline.protocol == PROTOCOL_HTTP2;
-        o->target = c->target;
-        o->read_end = copied;
-        untimed = o->untimed;
-        o->untimed = 0;
+        locked = tls_plaintext_lock(plain);
+        muxed = plain->pipeline.protocol == PROTOCOL_HTTP2;
+        plain->target = c->target;
+        plain->read_end = copied;
+        untimed = plain->untimed;
+        plain->untimed = 0;
 
         bpf_spin_lock(&c->lock);
         exchange_take(&c->x, copied, &first_at, &last_at);
         if (untimed && locked && !muxed)
-                pipeline_push_time(&o->pipeline, first_at, last_at);
+                pipeline_push_time(&plain->pipeline, first_at, last_at);
         else if (t->has_request && !(c->x.flags & EXCHANGE_DONE) && !untimed) {
-                if (!o->unread)
-                        o->came_first_at = first_at;
-                o->came_last_at = last_at;
-                o->unread = 1;
+                if (!plain->unread)
+                        plain->came_first_at = first_at;
+                plain->came_last_at = last_at;
+                plain->unread = 1;
         }
         if (muxed)
                 tls_plaintext_commit(&c->x, &effect);
         else if (t->has_request && !untimed && !(c->x.flags & EXCHANGE_DONE))
                 exchange_open(&c->x, c->x.open_at ?: first_at ?: now, &effect);
-        else if ((!t->has_request || untimed) && locked && !o->unread)
-                pipeline_commit(&o->pipeline, &c->x, now, unsent == 0, &effect);
+        else if ((!t->has_request || untimed) && locked && !plain->unread)
+                pipeline_commit(&plain->pipeline, &c->x, now, unsent == 0, &effect);
         if (!muxed)
-                o->requested = c->x.open_at != 0;
+                plain->requested = c->x.open_at != 0;
         bpf_spin_unlock(&c->lock);
         t->has_request = 0;
         if (locked)
-                tls_plaintext_unlock(o);
+                tls_plaintext_unlock(plain);
 
         if (effect.in_flight != 0)
                 conn_apply(c, u, &effect, now);
         if (muxed)
-                tls_plaintext_h2_commit(o);
+                tls_plaintext_h2_commit(plain);
         return zero();
 }
 
@@ -505,12 +509,12 @@ static __attribute__((noinline)) int tls_plaintext_reads(struct conn *c, struct 
 /* Whether data being sent still belongs to the handshake: session tickets sent before the library has
  * returned any data. The first request may have been read from the socket together with the client's
  * Finished (Apache reads 8,000 bytes at a time). */
-static __always_inline bool tls_plaintext_is_handshake(struct tls_plaintext *o) {
-        if (o->late || o->delivered)
+static __always_inline bool tls_plaintext_is_handshake(struct tls_plaintext *plain) {
+        if (plain->late || plain->delivered)
                 return false;
-        if (++o->strays > STRAYS_MAX)
-                o->delivered = 1; /* by an unknown function of the library */
-        return !o->delivered;
+        if (++plain->strays > STRAYS_MAX)
+                plain->delivered = 1; /* by an unknown function of the library */
+        return !plain->delivered;
 }
 
 /* Data is sent on a TLS connection. Records that are not part of a response have no effect. Returns 1 if the
@@ -518,18 +522,18 @@ static __always_inline bool tls_plaintext_is_handshake(struct tls_plaintext *o) 
 static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c,
                                                     struct transmit *d, struct exchange_effect *effect) {
         struct tls_chunk f = {};
-        struct tls_plaintext *o;
-        struct tls_conn *s;
+        struct tls_plaintext *plain;
+        struct tls_conn *conn;
         struct tls *tls;
         bool pipelines, refused = false;
 
         if (!skb || !sk || !c || !d || !effect)
                 return 0;
-        s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
-        if (!s)
+        conn = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
+        if (!conn)
                 return 0;
-        s->left_bytes = 0;
-        tls = &s->tls;
+        conn->left_bytes = 0;
+        tls = &conn->tls;
         f.offset = skb->len - d->bytes;
         f.end = d->bytes;
         if (tls->phase == TLS_HELLO && hello_is_http2(skb, (__u64) f.offset << 32 | f.end))
@@ -545,21 +549,22 @@ static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct 
 
         pipelines = tls->out_lost || f.seen & TLS_STEP_APPLICATION;
         /* Without the probe nothing would record it */
-        o = s->key.ssl != 0 ? tls_plaintext_get((struct sock*) sk, c, unit_get(&c->owner), s) : NULL;
-        if (o && o->pipeline.protocol != PROTOCOL_PLAIN) {
-                s->left_at = d->now;
-                s->left_complete = d->complete;
+        plain = conn->key.ssl == 0 ? NULL :
+                tls_plaintext_get((struct sock*) sk, c, unit_get(&c->owner), conn);
+        if (plain && plain->pipeline.protocol != PROTOCOL_PLAIN) {
+                conn->left_at = d->now;
+                conn->left_complete = d->complete;
                 /* Shown by the plaintext, even if records were missed */
-                if (o->delivered)
+                if (plain->delivered)
                         tls->phase = TLS_ESTABLISHED;
-                s->left_bytes = pipelines || o->pending > 0 ? d->bytes : 0;
+                conn->left_bytes = pipelines || plain->pending > 0 ? d->bytes : 0;
                 bpf_spin_lock(&c->lock);
                 c->x.state = EXCHANGE_IDLE; /* only the parser knows which requests are open */
                 d->attribution = conn_commit(c, effect);
                 bpf_spin_unlock(&c->lock);
                 return 1;
         }
-        if (o && pipelines && tls_plaintext_is_handshake(o))
+        if (plain && pipelines && tls_plaintext_is_handshake(plain))
                 pipelines = false;
 
         bpf_spin_lock(&c->lock);
@@ -570,7 +575,7 @@ static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct 
                 c->x.first_at = c->x.last_at = 0; /* those of the ClientHello are not retained */
         }
         /* The number of HTTP/2 requests in these records is unknown */
-        if (pipelines && s->tls.http2)
+        if (pipelines && conn->tls.http2)
                 exchange_set_unparsed(&c->x, effect);
         if (pipelines)
                 transmit_apply(d, &c->x, effect);
@@ -578,105 +583,105 @@ static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct 
         bpf_spin_unlock(&c->lock);
 
         if (effect->begun || effect->overlap)
-                s->tls.farewell = s->tls.pending = 0;
+                conn->tls.farewell = conn->tls.pending = 0;
         return 0;
 }
 
 /* Determines the responses in data sent up to end. Returns the same as transmit_parse(). */
-__attribute__((noinline, weak)) __u64 tls_plaintext_take(struct tls_plaintext *o, struct qos_unit_map *u,
+__attribute__((noinline, weak)) __u64 tls_plaintext_take(struct tls_plaintext *plain, struct qos_unit_map *u,
                                                          struct transmit *d, __u32 end) {
         __u64 parsed = 0;
 
-        if (!o || !u || !d)
+        if (!plain || !u || !d)
                 return 0;
-        if (o->growing && o->pipeline.flags & PIPELINE_RESPONDED)
+        if (plain->growing && plain->pipeline.flags & PIPELINE_RESPONDED)
                 parsed = TRANSMIT_MORE;
-        if (o->pending == 0 || exchange_distance(end, o->pending_position) <= 0) {
-                if (parsed == 0 && o->pending == 0 &&
-                    !(o->pipeline.flags & (PIPELINE_SERVER_PUSH | PIPELINE_RESPONDING)) &&
-                    ++o->strays > STRAYS_MAX)
-                        o->lost = 1;
+        if (plain->pending == 0 || exchange_distance(end, plain->pending_position) <= 0) {
+                if (parsed == 0 && plain->pending == 0 &&
+                    !(plain->pipeline.flags & (PIPELINE_SERVER_PUSH | PIPELINE_RESPONDING)) &&
+                    ++plain->strays > STRAYS_MAX)
+                        plain->lost = 1;
                 return parsed;
         }
 
-        parsed |= o->pending;
-        o->pending = 0;
-        if (o->missed_at != 0)
-                d->now = o->missed_at;
-        if (o->tunnel)
+        parsed |= plain->pending;
+        plain->pending = 0;
+        if (plain->missed_at != 0)
+                d->now = plain->missed_at;
+        if (plain->tunnel)
                 parsed |= TRANSMIT_TUNNEL;
-        if (o->astray) {
-                if (!(o->pipeline.not_understood & PIPELINE_RESPONSES) &&
+        if (plain->astray) {
+                if (!(plain->pipeline.not_understood & PIPELINE_RESPONSES) &&
                     !(d->attribution.target & TARGET_ONLY))
                         window_count(u, QOS_COUNTER_UNPARSED, 1);
-                o->pipeline.not_understood |= PIPELINE_RESPONSES;
-                if (o->pipeline.pending > (__u32) parsed) {
+                plain->pipeline.not_understood |= PIPELINE_RESPONSES;
+                if (plain->pipeline.pending > (__u32) parsed) {
                         record_count(u, d->attribution.target, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS,
-                                     o->pipeline.pending - (__u32) parsed);
+                                     plain->pipeline.pending - (__u32) parsed);
                         parsed |= TRANSMIT_LEAVES_OUT;
                 }
                 record_unparsed(u, d->attribution.target, d->bytes);
         }
         if (!(d->attribution.target & TARGET_ONLY)) {
-                if (o->streams > 0)
-                        window_count(u, QOS_COUNTER_STREAMS, o->streams);
-                if (o->status4xx > 0)
-                        window_count(u, QOS_COUNTER_STATUS_4XX, o->status4xx);
-                if (o->failed > 0)
-                        window_count(u, failure_counter(o->pipeline.protocol), o->failed);
+                if (plain->streams > 0)
+                        window_count(u, QOS_COUNTER_STREAMS, plain->streams);
+                if (plain->status4xx > 0)
+                        window_count(u, QOS_COUNTER_STATUS_4XX, plain->status4xx);
+                if (plain->failed > 0)
+                        window_count(u, failure_counter(plain->pipeline.protocol), plain->failed);
         }
-        o->streams = o->status4xx = o->failed = 0;
-        o->astray = 0;
+        plain->streams = plain->status4xx = plain->failed = 0;
+        plain->astray = 0;
         return parsed;
 }
 
 /* HTTP/2 frames are sent, which were recorded when written. */
-static __attribute__((noinline)) int tls_plaintext_h2_transmit(struct tls_plaintext *o, struct conn *c,
+static __attribute__((noinline)) int tls_plaintext_h2_transmit(struct tls_plaintext *plain, struct conn *c,
                                                                struct qos_unit_map *u,
                                                           const struct transmit *d) {
         struct exchange_effect effect = {};
 
-        if (!o || !c || !u || !d)
+        if (!plain || !c || !u || !d)
                 return 0;
-        if (o->pending == 0 && !o->growing && ++o->strays > STRAYS_MAX)
-                o->lost = 1;
-        if (exchange_distance(c->x.out_end, o->pending_position) > 0)
-                o->pending = 0;
-        o->growing = !d->complete;
+        if (plain->pending == 0 && !plain->growing && ++plain->strays > STRAYS_MAX)
+                plain->lost = 1;
+        if (exchange_distance(c->x.out_end, plain->pending_position) > 0)
+                plain->pending = 0;
+        plain->growing = !d->complete;
 
         bpf_spin_lock(&c->lock);
         tls_plaintext_commit(&c->x, &effect);
         bpf_spin_unlock(&c->lock);
         if (effect.in_flight != 0)
                 conn_apply(c, u, &effect, d->now);
-        return tls_plaintext_h2_commit(o);
+        return tls_plaintext_h2_commit(plain);
 }
 
 /* Part of a response is sent, whose plaintext was parsed when written. */
-static __attribute__((noinline)) int tls_plaintext_transmit(struct tls_plaintext *o, struct conn *c,
+static __attribute__((noinline)) int tls_plaintext_transmit(struct tls_plaintext *plain, struct conn *c,
                 struct qos_unit_map *u,
                                                       struct transmit *d) {
         __u64 parsed;
 
-        if (!o || !c || !u || !d)
+        if (!plain || !c || !u || !d)
                 return 0;
-        if (o->pipeline.protocol == PROTOCOL_HTTP2)
-                return tls_plaintext_h2_transmit(o, c, u, d);
-        if (!tls_plaintext_lock(o)) {
-                if (o->missed_at == 0)
-                        o->missed_at = d->now;
+        if (plain->pipeline.protocol == PROTOCOL_HTTP2)
+                return tls_plaintext_h2_transmit(plain, c, u, d);
+        if (!tls_plaintext_lock(plain)) {
+                if (plain->missed_at == 0)
+                        plain->missed_at = d->now;
                 return 0;
         }
-        parsed = tls_plaintext_take(o, u, d, c->x.out_end);
-        o->missed_at = 0;
-        transmit_record(&o->pipeline, c, u, d, parsed);
-        o->growing = o->pipeline.flags & PIPELINE_RESPONDING || !d->complete;
+        parsed = tls_plaintext_take(plain, u, d, c->x.out_end);
+        plain->missed_at = 0;
+        transmit_record(&plain->pipeline, c, u, d, parsed);
+        plain->growing = plain->pipeline.flags & PIPELINE_RESPONDING || !d->complete;
         if (parsed & TRANSMIT_TUNNEL) {
                 /* No request follows, nothing needs to be parsed */
-                o->pipeline.protocol = PROTOCOL_PLAIN;
-                o->tries = TRIES_MAX;
+                plain->pipeline.protocol = PROTOCOL_PLAIN;
+                plain->tries = TRIES_MAX;
         }
-        tls_plaintext_unlock(o);
+        tls_plaintext_unlock(plain);
         return zero();
 }
 
@@ -713,18 +718,18 @@ static __attribute__((noinline)) int tls_record_request(struct conn *c, struct q
 
 /* Records of a connection with known plaintext were read. where: as for server_read(). */
 static __attribute__((noinline)) int tls_plaintext_has_read(struct sock *sk, __u64 where) {
-        struct tls_plaintext *o;
+        struct tls_plaintext *plain;
         struct qos_unit_map *u;
         struct conn *c;
-        struct tls_conn *s;
+        struct tls_conn *conn;
 
         if (!sk)
                 return 0;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
+        conn = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
         u = c ? unit_get(&c->owner) : NULL;
-        if (!u || !s)
+        if (!u || !conn)
                 return 0;
-        o = tls_plaintext_get(sk, c, u, s);
-        return o ? tls_plaintext_reads(c, u, &s->tls, o, where) : 0;
+        plain = tls_plaintext_get(sk, c, u, conn);
+        return plain ? tls_plaintext_reads(c, u, &conn->tls, plain, where) : 0;
 }

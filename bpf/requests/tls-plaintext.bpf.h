@@ -166,12 +166,12 @@ static __always_inline bool tls_plaintext_key_equal(const struct tls_plaintext_k
  * waits for its own CPU, where a packet has interrupted the holder. */
 #define TLS_PLAINTEXT_ROUNDS 128
 
-BPF_SUBPROG int tls_plaintext_lock(struct tls_plaintext *o) {
+BPF_SUBPROG int tls_plaintext_lock(struct tls_plaintext *plain) {
         __u32 me = bpf_get_smp_processor_id() + 1, other;
 
-        BPF_REQUIRE(o);
+        BPF_REQUIRE(plain);
         for (int i = 0; i < TLS_PLAINTEXT_ROUNDS; i++) {
-                other = __sync_val_compare_and_swap(&o->busy, 0, me);
+                other = __sync_val_compare_and_swap(&plain->busy, 0, me);
                 if (other == 0)
                         return 1;
                 if (other == me)
@@ -180,6 +180,6 @@ BPF_SUBPROG int tls_plaintext_lock(struct tls_plaintext *o) {
         return 0;
 }
 
-static __always_inline void tls_plaintext_unlock(struct tls_plaintext *o) {
-        (void) __sync_lock_test_and_set(&o->busy, 0);
+static __always_inline void tls_plaintext_unlock(struct tls_plaintext *plain) {
+        (void) __sync_lock_test_and_set(&plain->busy, 0);
 }

@@ -14,7 +14,7 @@ static struct pipeline http(void) {
 }
 
 /* In pieces of this size. Returns whether it is understood. */
-static bool request(struct pipeline *t, const char *s, size_t piece_size) {
+static bool request(struct pipeline *p, const char *s, size_t piece_size) {
         struct arrival_times times = { .came_at = 1 };
         struct parsed_chunk piece = {};
         size_t length = strlen(s);
@@ -22,14 +22,14 @@ static bool request(struct pipeline *t, const char *s, size_t piece_size) {
         for (size_t i = 0, n; i < length && !piece.lost; i += n) {
                 n = MIN(piece_size, length - i);
                 times.came_at++;
-                pipeline_feed_requests(t, &piece, s + i, n, &times, (uint32_t) i);
-                pipeline_read(t, times.came_at);
+                pipeline_feed_requests(p, &piece, s + i, n, &times, (uint32_t) i);
+                pipeline_read(p, times.came_at);
         }
         return !piece.lost;
 }
 
 /* The same; all pieces as one. Returns the number of requests with a response. */
-static uint32_t respond(struct pipeline *t, const char *s, size_t piece_size, struct parsed_chunk *ret) {
+static uint32_t respond(struct pipeline *p, const char *s, size_t piece_size, struct parsed_chunk *ret) {
         size_t length = strlen(s);
         uint32_t responded = 0;
 
@@ -38,8 +38,8 @@ static uint32_t respond(struct pipeline *t, const char *s, size_t piece_size, st
                 struct parsed_chunk piece = {};
 
                 n = MIN(piece_size, length - i);
-                pipeline_feed_responses(t, &piece, s + i, n);
-                responded += pipeline_take_responses(t, &piece, false);
+                pipeline_feed_responses(p, &piece, s + i, n);
+                responded += pipeline_take_responses(p, &piece, false);
                 ret->lost = piece.lost;
                 ret->tunnel = piece.tunnel;
                 ret->streams += piece.streams;

@@ -29,22 +29,22 @@ static struct pipeline memcached(void) {
         return t;
 }
 
-static bool request(struct pipeline *t, const char *data, size_t size, uint64_t at) {
+static bool request(struct pipeline *p, const char *data, size_t size, uint64_t at) {
         struct arrival_times times = { .came_at = at };
         struct parsed_chunk piece = {};
 
-        pipeline_feed_requests(t, &piece, data, size, &times, 0);
-        pipeline_read(t, at);
+        pipeline_feed_requests(p, &piece, data, size, &times, 0);
+        pipeline_read(p, at);
         return !piece.lost;
 }
 
 /* Returns the number of requests with a response; UNKNOWN: not understood. */
-static uint32_t respond(struct pipeline *t, const char *data, size_t size, struct parsed_chunk *ret) {
+static uint32_t respond(struct pipeline *p, const char *data, size_t size, struct parsed_chunk *ret) {
         struct parsed_chunk piece = {};
         uint32_t n;
 
-        pipeline_feed_responses(t, &piece, data, size);
-        n = pipeline_take_responses(t, &piece, false);
+        pipeline_feed_responses(p, &piece, data, size);
+        n = pipeline_take_responses(p, &piece, false);
         if (ret)
                 *ret = piece;
         return piece.lost ? UNKNOWN : n;

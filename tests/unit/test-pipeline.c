@@ -5,20 +5,20 @@
 
 #include "util-pipeline.h"
 
-static void request(struct pipeline *t, struct parsed_chunk *piece, const char *data, size_t size,
+static void request(struct pipeline *p, struct parsed_chunk *piece, const char *data, size_t size,
                     uint64_t at) {
         struct arrival_times times = { .came_at = at };
 
-        pipeline_feed_requests(t, piece, data, size, &times, 0);
+        pipeline_feed_requests(p, piece, data, size, &times, 0);
 }
 
-static uint32_t respond(struct pipeline *t, const char *data, size_t size, bool complete, bool *ret_lost) {
+static uint32_t respond(struct pipeline *p, const char *data, size_t size, bool complete, bool *ret_lost) {
         struct parsed_chunk piece = {};
 
-        pipeline_feed_responses(t, &piece, data, size);
+        pipeline_feed_responses(p, &piece, data, size);
         if (ret_lost)
                 *ret_lost = piece.lost;
-        return pipeline_take_responses(t, &piece, complete);
+        return pipeline_take_responses(p, &piece, complete);
 }
 
 static struct pipeline redis(void) {
@@ -228,15 +228,15 @@ static void test_responses(void) {
                 }
 }
 
-static uint32_t count_errors(struct pipeline *t, const char *data, size_t cut, uint32_t *ret_responded) {
+static uint32_t count_errors(struct pipeline *p, const char *data, size_t cut, uint32_t *ret_responded) {
         struct parsed_chunk first = {}, second = {};
 
-        pipeline_feed_responses(t, &first, data, cut);
+        pipeline_feed_responses(p, &first, data, cut);
         check(!first.lost);
-        *ret_responded = pipeline_take_responses(t, &first, false);
-        pipeline_feed_responses(t, &second, data + cut, strlen(data) - cut);
+        *ret_responded = pipeline_take_responses(p, &first, false);
+        pipeline_feed_responses(p, &second, data + cut, strlen(data) - cut);
         check(!second.lost);
-        *ret_responded += pipeline_take_responses(t, &second, true);
+        *ret_responded += pipeline_take_responses(p, &second, true);
         return first.failed + second.failed;
 }
 
