@@ -216,14 +216,13 @@ void storage_get_latency(const StorageReading *reading, enum qos_storage_call ca
 }
 
 enum qos_state storage_state_to_thread_state(enum qos_storage_state state) {
-        enum qos_state s = QOS_STATES - 1;
-
         assert(state < QOS_STORAGE_STATES);
 
         /* Of several that count as "other", the last one is it */
-        while (storage_state(s) != (uint32_t) state)
-                s--;
-        return s;
+        for (enum qos_state s = QOS_STATES - 1; s > 0; s--)
+                if (storage_state(s) == (uint32_t) state)
+                        return s;
+        return QOS_STATE_NONE;
 }
 
 void storage_get_shares(const StorageReading *reading, enum qos_storage_call call, double *ret) {

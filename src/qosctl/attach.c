@@ -7,20 +7,6 @@
 #include "unit-names.h"
 #include "value.h"
 
-/* Connects for a call that may require authentication. */
-static int connect_to_change(Client **ret) {
-        int r;
-
-        r = client_connect(ret);
-        if (r < 0)
-                return r;
-
-        polkit_agent_open();
-        /* Entering a password may take any time */
-        (void) sd_varlink_set_relative_timeout((*ret)->link, UINT64_MAX);
-        return 0;
-}
-
 /* Reports that the unit is inactive: the name of an instance may be mistyped. */
 static void hint_inactive(Client *c, const char *unit) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
@@ -83,7 +69,7 @@ int verb_attach(int argc, char **argv) {
         if (status < 0 || status == STATUS_USAGE)
                 return status;
 
-        r = connect_to_change(&c);
+        r = client_connect_to_change(&c);
         if (r < 0)
                 return r;
         if (arg_listening) {
@@ -167,7 +153,7 @@ int verb_detach(int argc, char **argv) {
                 return STATUS_USAGE;
         }
 
-        r = connect_to_change(&c);
+        r = client_connect_to_change(&c);
         if (r < 0)
                 return r;
 

@@ -180,6 +180,19 @@ int client_connect(Client **ret) {
                                r == -ENOENT || r == -ECONNREFUSED ? " Is qosd.service running?" : "");
 }
 
+int client_connect_to_change(Client **ret) {
+        int r;
+
+        r = client_connect(ret);
+        if (r < 0)
+                return r;
+
+        polkit_agent_open();
+        /* Entering a password may take any time */
+        (void) sd_varlink_set_relative_timeout((*ret)->link, UINT64_MAX);
+        return 0;
+}
+
 Client* client_free(Client *c) {
         if (!c)
                 return NULL;

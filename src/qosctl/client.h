@@ -19,6 +19,8 @@ typedef struct Client {
 int client_connect(Client **ret);
 /* As above, without logging. */
 int client_connect_quiet(Client **ret);
+/* Connects for a call that may require authentication; logs errors. */
+int client_connect_to_change(Client **ret);
 Client* client_free(Client *c);
 static inline void client_freep(Client **c) {
         (void) client_free(*c);

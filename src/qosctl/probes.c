@@ -8,17 +8,6 @@
 #include "table.h"
 #include "value.h"
 
-static void add_number(Table *t, sd_json_variant *v, const char *name,
-                       char *(*format)(char buf[static FORMAT_MAX], uint64_t) ) {
-        char buf[FORMAT_MAX];
-        uint64_t n;
-
-        if (value_unsigned(v, name, &n))
-                table_add(t, COLOR_NONE, "%s", format(buf, n));
-        else
-                table_add_absent(t);
-}
-
 static void print_status(sd_json_variant *s) {
         const Style *style = terminal_style();
         char a[FORMAT_MAX], b[FORMAT_MAX];
@@ -108,9 +97,9 @@ int verb_probes(int argc, char **argv) {
                           bad                      ? COLOR_RED :
                                                      COLOR_GREY,
                           "%s", state);
-                add_number(t, p, "runs", format_count);
-                add_number(t, p, "runTimeMean", format_duration);
-                add_number(t, p, "recursionMisses", format_count);
+                table_add_number(t, p, "runs", format_count);
+                table_add_number(t, p, "runTimeMean", format_duration);
+                table_add_number(t, p, "recursionMisses", format_count);
                 table_add(t, bad ? COLOR_YELLOW : COLOR_NONE, "%s%s%s", value_string(p, "provides") ?: "-",
                           reason ? "; " : "", reason ?: "");
         }

@@ -14,17 +14,6 @@
 #include "unit-names.h"
 #include "value.h"
 
-static void add_number(Table *t, sd_json_variant *v, const char *name,
-                       char *(*format)(char buf[static FORMAT_MAX], uint64_t) ) {
-        char buf[FORMAT_MAX];
-        uint64_t n;
-
-        if (value_unsigned(v, name, &n))
-                table_add(t, COLOR_NONE, "%s", format(buf, n));
-        else
-                table_add_absent(t);
-}
-
 /* Adds the mean time per request. */
 static void add_mean(Table *t, sd_json_variant *v, const char *time) {
         static const char *const counts[] = { "reads", "writes", "flushes", "discards" };
@@ -67,12 +56,12 @@ static int print_devices(sd_json_variant *block) {
                 sd_json_variant *d = sd_json_variant_by_index(devices, i);
 
                 table_add(t, COLOR_NONE, "%s", value_string(d, "device") ?: "(others)");
-                add_number(t, d, "reads", format_count);
-                add_number(t, d, "readBytes", format_bytes);
-                add_number(t, d, "writes", format_count);
-                add_number(t, d, "writeBytes", format_bytes);
-                add_number(t, d, "flushes", format_count);
-                add_number(t, d, "discards", format_count);
+                table_add_number(t, d, "reads", format_count);
+                table_add_number(t, d, "readBytes", format_bytes);
+                table_add_number(t, d, "writes", format_count);
+                table_add_number(t, d, "writeBytes", format_bytes);
+                table_add_number(t, d, "flushes", format_count);
+                table_add_number(t, d, "discards", format_count);
                 add_mean(t, d, "queueTime");
                 add_mean(t, d, "deviceTime");
                 if (value_real(d, "share", &share))

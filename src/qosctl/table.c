@@ -2,8 +2,8 @@
 
 #include <stdarg.h>
 
-#include "format.h"
 #include "table.h"
+#include "value.h"
 
 /* Limit of cells, far above any table of 256 units or some hundred metrics. */
 #define CELLS_MAX (1024U * 1024U)
@@ -88,6 +88,17 @@ void table_add(Table *t, Color color, const char *format, ...) {
 
 void table_add_absent(Table *t) {
         table_add(t, COLOR_GREY, "-");
+}
+
+void table_add_number(Table *t, sd_json_variant *object, const char *field,
+                      char* (*format)(char buf[static FORMAT_MAX], uint64_t)) {
+        char buf[FORMAT_MAX];
+        uint64_t n;
+
+        if (value_unsigned(object, field, &n))
+                table_add(t, COLOR_NONE, "%s", format(buf, n));
+        else
+                table_add_absent(t);
 }
 
 void table_mark_column(Table *t, size_t column) {

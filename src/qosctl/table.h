@@ -4,6 +4,9 @@
 /* Tables of aligned columns that adapt to the width of the terminal: columns are shortened if possible, and
  * the least important ones are omitted. */
 
+#include <systemd/sd-json.h>
+
+#include "format.h"
 #include "terminal.h"
 
 typedef struct Column {
@@ -28,6 +31,9 @@ static inline void table_freep(Table **t) {
 void table_add(Table *t, Color color, const char *format, ...) _printf_(3, 4);
 /* Adds a cell for an absent value. */
 void table_add_absent(Table *t);
+/* Adds a field of an object as text; without it, a cell for an absent value. */
+void table_add_number(Table *t, sd_json_variant *object, const char *field,
+                      char* (*format)(char buf[static FORMAT_MAX], uint64_t));
 /* Highlights the header of a column. */
 void table_mark_column(Table *t, size_t column);
 

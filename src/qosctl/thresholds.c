@@ -43,18 +43,6 @@ const char* threshold_value_text(sd_json_variant *threshold, const char *key,
         return buf;
 }
 
-/* Connects for a call that may require authentication. */
-static int connect_to_change(Client **ret) {
-        int r;
-
-        r = client_connect(ret);
-        if (r < 0)
-                return r;
-        polkit_agent_open();
-        (void) sd_varlink_set_relative_timeout((*ret)->link, UINT64_MAX);
-        return 0;
-}
-
 /* Joins the arguments with blanks, so that rules need not be quoted. NULL: out of memory. */
 static char* join_words(int argc, char **argv) {
         char *text = NULL;
@@ -90,7 +78,7 @@ int verb_set_threshold(int argc, char **argv) {
         if (!rule)
                 return log_out_of_memory();
 
-        r = connect_to_change(&c);
+        r = client_connect_to_change(&c);
         if (r < 0)
                 return r;
         r = client_callbo(c, QOS_METHOD("SetThreshold"), &replies,
@@ -116,7 +104,7 @@ int verb_clear_threshold(int argc, char **argv) {
                 return STATUS_USAGE;
         }
 
-        r = connect_to_change(&c);
+        r = client_connect_to_change(&c);
         if (r < 0)
                 return r;
         for (int i = 1; i < argc; i++) {

@@ -6,15 +6,13 @@
 #include <sys/stat.h>
 
 #include "cgroup-names.h"
+#include "group-walk.h"
 #include "hierarchy.h"
 #include "manager.h"
 #include "parse.h"
 #include "unit-name.h"
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
-
-/* Limit of the depth, sufficient for nested containers. */
-#define GROUP_DEPTH_MAX 32U
 
 /* Path of the control group with this id, which is the inode of its directory. */
 static bool group_find_path(int parent, uint64_t id, unsigned depth, unsigned *left, char *path,

@@ -9,9 +9,10 @@
 
 #include "util.h"
 
-/* Limits of control groups assigned at attach; those created later inherit the owner in the kernel. More of
+/* Limit of control groups assigned at attach; those created later inherit the owner in the kernel. More of
  * them indicate a container host, where containers should be attached individually. */
 #define GROUPS_MAX 16384U
+/* Limit of the depth of control groups, sufficient for nested containers. */
 #define GROUP_DEPTH_MAX 32U
 
 typedef struct GroupWalk GroupWalk;
