@@ -134,7 +134,7 @@ def cost_verdict(difference, budget):
     return verdict(difference["median"] <= budget)
 
 
-def by_books(r):
+def by_accounts(r):
     return r["bpf"]["netNsecPerExchange"]["median"] / r["requestsPerExchange"] / r["cpu"]["nsecPerRequest"]
 
 
@@ -155,7 +155,7 @@ def cost_table(results):
         d, u = r["cpu"]["difference"], r["cpu"]["unrest"]
         rows.append([r["title"], duration(r["cpu"]["nsecPerRequest"]), percent(d["median"]),
                      f"{percent(d['low'])} to {percent(d['high'])}", f"{percent(d['q1'])} to {percent(d['q3'])}",
-                     d["n"], f"{percent(u['low'])} to {percent(u['high'])}", percent(by_books(r)),
+                     d["n"], f"{percent(u['low'])} to {percent(u['high'])}", percent(by_accounts(r)),
                      percent(r["budget"]), cost_verdict(d, r["budget"])])
     return table(["load", "CPU a request", "more when observed", "95 % sure", "quartiles", "pairs", "A against A",
                   "by BPF run time", "budget", ""], rows) + calibration_line(results)

@@ -46,7 +46,7 @@ TOLD_SEC = 10
 PROGRESS = 50
 
 
-class Asking:
+class Requesting:
     """Sends requests to all units, one to each at a time, for as long as the "with" block."""
 
     def __init__(self, ports):
@@ -145,7 +145,7 @@ def main():
                         qosd.call("SetThreshold", unit=name, threshold=rule)
                 time.sleep(SETTLE_SEC)
                 watched("eight thresholds each, idle")
-                with Asking([PORT + i for i in range(UNITS)]):
+                with Requesting([PORT + i for i in range(UNITS)]):
                     time.sleep(SETTLE_SEC)
                     watched(f"eight thresholds each, {1 / ROUND_SEC:.0f} requests/s each at most")
                 qosd.call("SetThreshold", unit=names[0], threshold=CROSSED)

@@ -387,7 +387,7 @@ def mount_of(path):
 
 
 @contextlib.contextmanager
-def asked(url, per_second=200):
+def requests_from(url, per_second=200):
     """Runs its body while a client sends requests at this rate."""
     os.setpriority(os.PRIO_PROCESS, 0, -10)
     p = subprocess.Popen(["hey", "-z", "60s", "-c", "4", "-q", str(per_second // 4), url],

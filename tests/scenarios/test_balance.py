@@ -28,7 +28,7 @@ class Victim(Unit):
         return self
 
 
-class Asking:
+class Requesting:
     """A client with a few hundred requests per second to the fast or slow port."""
 
     def __init__(self, victim, slow):
@@ -64,14 +64,14 @@ def what_is_taken_is_given_back():
     """The batch units are frozen while the unit is too slow, and run again once it is fast."""
     victim, batch = Victim().start(), batch_units(2)
     b = Balance(victim, batch).start()
-    asking = Asking(victim, slow=True)
+    asking = Requesting(victim, slow=True)
     wait_for("all are frozen", lambda: frozen(batch) == ["frozen"] * 2, 30, pause=0.1)
     # They stay frozen
     wait_for("time has passed", lambda: steps(b, "level=0/20") >= 20, 30, pause=0.2)
     equal(frozen(batch), ["frozen"] * 2, "the batch units")
 
     asking.end()
-    asking = Asking(victim, slow=False)
+    asking = Requesting(victim, slow=False)
     wait_for("all CPU time is given back", lambda: steps(b, "give level=20/20") > 0, 90, pause=0.5)
     wait_for("all run", lambda: frozen(batch) == ["running"] * 2, 10, pause=0.1)
     asking.end()
@@ -86,7 +86,7 @@ def steps(b, word):
 def killed_at_any_moment():
     """No unit stays frozen when qos-balance is terminated or killed, at whatever moment."""
     victim, batch = Victim().start(), batch_units(2)
-    asking = Asking(victim, slow=True)
+    asking = Requesting(victim, slow=True)
     b = Balance(victim, batch)
     moments = random.Random(1)
     for i in range(8):
@@ -106,7 +106,7 @@ def killed_at_any_moment():
 def without_figures_nothing_is_held_back():
     victim, batch = Victim().start(), batch_units(1)
     b = Balance(victim, batch).start()
-    asking = Asking(victim, slow=True)
+    asking = Requesting(victim, slow=True)
     wait_for("the batch unit is frozen", lambda: frozen(batch) == ["frozen"] and steps(b, "level=0/10") >= 5, 30,
              pause=0.1)
     for _ in range(2):
@@ -126,7 +126,7 @@ def a_unit_in_another_that_is_observed():
     slice = attach(unit_name("slice", ".slice"))
     victim, batch = Victim(f"Slice={slice}").start(), batch_units(1)
     b = Balance(victim, batch).start()
-    asking = Asking(victim, slow=True)
+    asking = Requesting(victim, slow=True)
     wait_for("the batch unit is frozen", lambda: frozen(batch) == ["frozen"], 30, pause=0.1)
     pid, lost = qosd_pid(), steps(b, "No metrics of")
     kill_qosd()
@@ -167,7 +167,7 @@ def by_quota():
     """With --by=quota the batch units have a CPU quota while the unit is too slow, and none once qos-balance ends."""
     victim, batch = Victim().start(), batch_units(2)
     b = Balance(victim, batch, by="quota").start()
-    asking = Asking(victim, slow=True)
+    asking = Requesting(victim, slow=True)
     # A hundredth of a CPU, which is 1 ms in 100
     wait_for("all batch units have the least quota", lambda: quotas(batch) == ["1000"] * 2, 30, pause=0.2)
     equal(frozen(batch), ["running"] * 2, "the batch units")
@@ -176,7 +176,7 @@ def by_quota():
     asking.end()
 
     b.start()
-    asking = Asking(victim, slow=True)
+    asking = Requesting(victim, slow=True)
     wait_for("the batch units have quotas again", lambda: "max" not in quotas(batch), 30, pause=0.2)
     b.stop()
     equal(quotas(batch), ["max"] * 2, "quotas of the batch units")

@@ -175,7 +175,7 @@ def ways_to_read():
 
 
 @test(deadline=40)
-def ways_to_answer():
+def ways_to_respond():
     for options in ({"answer": "writev", "response": 5000},
                     {"answer": "sendfile", "response": 3000},
                     {"answer": "sendfile", "response": 400000, "mode": "thread"},
@@ -245,7 +245,7 @@ def half_closed():
 
 
 @test()
-def server_speaks_first():
+def greetings_are_no_responses():
     """A greeting is no response."""
     s = start_served(greet=40, mode="thread")
     load(s, connections=8, number=50, per_connection=1)
@@ -442,7 +442,7 @@ def only_its_own():
 
 
 @test()
-def asking_is_not_serving():
+def requests_to_others_are_not_served():
     """Requests to another unit are none that the unit serves."""
     s = start_served(mode="thread")
     asker = Unit(f"{scenario.tools}/client --port {s.port} --connections 4 --number 1000", type="oneshot",

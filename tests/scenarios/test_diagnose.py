@@ -13,9 +13,9 @@ import time
 import types
 
 import scenario
-from diagnosing import (FIRST, LETS_WAIT, NEEDS, SECONDS, Toiler, asked, backend, benchmark, caddy, calm, case,
-                        diagnose, fetching, files, found, hog, holds, loaded, mount_of, nginx, on_cpu, only,
-                        other_cpu, prepare, redis, requested, said, script, waiter, writer)
+from diagnosing import (FIRST, LETS_WAIT, NEEDS, SECONDS, Toiler, backend, benchmark, caddy, calm, case, diagnose,
+                        fetching, files, found, hog, holds, loaded, mount_of, nginx, on_cpu, only, other_cpu,
+                        prepare, redis, requested, requests_from, said, script, waiter, writer)
 from scenario import Server, Unit, check, equal, qosctl, test, unit_name, unused_port, wait_for
 from test_udp_peers import unbound
 
@@ -322,7 +322,7 @@ def idle_go():
 @case(quiet="light", recorded=True)
 def busy_go():
     u = caddy()
-    with asked(f"http://127.0.0.1:{u.port}/"):
+    with requests_from(f"http://127.0.0.1:{u.port}/"):
         yield u
 
 
@@ -332,7 +332,7 @@ def nginx_before_a_slow_server():
     port = unused_port()
     Unit(f"/usr/bin/python3 {scenario.SOURCES}/http_server.py {port}", settings=FIRST).start()
     u = nginx(f"location / {{ return 200 well; }} location /late/ {{ proxy_pass http://127.0.0.1:{port}; }}")
-    with asked(f"http://127.0.0.1:{u.port}/late/20", per_second=40):
+    with requests_from(f"http://127.0.0.1:{u.port}/late/20", per_second=40):
         d = yield u
     equal(found(d, "dependency")["resource"], f"127.0.0.1:{port}", f"the dependency: {said(d)}")
 
@@ -438,7 +438,7 @@ def busy_dns():
 @case(quiet="light")
 def steady_nginx():
     u = nginx('return 200 "hello";')
-    with asked(f"http://127.0.0.1:{u.port}/"):
+    with requests_from(f"http://127.0.0.1:{u.port}/"):
         yield u
 
 

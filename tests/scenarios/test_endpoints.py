@@ -423,7 +423,7 @@ def path_by_name():
 
 
 @test(own_daemon=True, deadline=60)
-def who_leaves_out_what():
+def exclusions_of_several_holds():
     """The exclusions of all holds apply together, those of the administrator are kept after a crash of qosd, and
     invalid or too many exclusions are refused."""
     a, b = unused_ports(2)

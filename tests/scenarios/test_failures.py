@@ -12,7 +12,7 @@ import urllib.request
 
 import scenario
 import test_healthy
-from diagnosing import asked, case, diagnose, found, holds, nginx, prepare, redis, said
+from diagnosing import case, diagnose, found, holds, nginx, prepare, redis, requests_from, said
 from scenario import Server, Talk, Unit, check, equal, run, systemctl, test, unit_name, unused_port, wait_for
 from test_clients import NOBODY
 
@@ -113,7 +113,7 @@ def all_503_on_dbus():
 def all_503_of_nginx():
     """The same of a server that takes all of the CPUs for it."""
     u = nginx("location / { return 200; } location /bad { return 503; }")
-    with asked(f"http://127.0.0.1:{u.port}/bad", per_second=20000):
+    with requests_from(f"http://127.0.0.1:{u.port}/bad", per_second=20000):
         first((yield u), "errors")
 
 
@@ -132,9 +132,9 @@ def flood_of_404():
     u = nginx('location / { return 200 "hello"; } location /none { return 404; }')
     path = f"/run/{scenario.prefix}.normal"
     try:
-        with asked(f"http://127.0.0.1:{u.port}/"):
+        with requests_from(f"http://127.0.0.1:{u.port}/"):
             yield u, f"--save={path}"
-        with asked(f"http://127.0.0.1:{u.port}/none"):
+        with requests_from(f"http://127.0.0.1:{u.port}/none"):
             yield u, f"--against={path}"
     finally:
         with contextlib.suppress(FileNotFoundError):
@@ -147,7 +147,7 @@ def no_requests_any_more():
     u = nginx('return 200 "hello";')
     path = f"/run/{scenario.prefix}.normal"
     try:
-        with asked(f"http://127.0.0.1:{u.port}/"):
+        with requests_from(f"http://127.0.0.1:{u.port}/"):
             yield u, f"--save={path}"
         yield u, f"--against={path}"
     finally:

@@ -340,7 +340,7 @@ def counted_by_the_log():
 
 
 @test(deadline=60)
-def who_hangs_up():
+def clients_that_close_early():
     """Also if the client closes the connection before the response."""
     n = Nginx()
     with n.connect() as c:

@@ -269,7 +269,7 @@ def bodies():
 
 
 @test()
-def long_answers_are_in_flight():
+def long_responses_are_in_flight():
     """A request is in flight until the last byte of its response, however long the server takes for that."""
     s = Server()
     with s.connect() as c:
@@ -332,7 +332,7 @@ def responses_of_one_shape():
 
 
 @test()
-def interim_and_early_answers():
+def interim_and_early_responses():
     """Interim responses do not end a request, and a response before the end of the request's body counts for that
     request."""
     s = Server()

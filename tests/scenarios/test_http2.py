@@ -162,7 +162,7 @@ BAD = {3, 4, 5, 40, 71, 90, 99}
 SEVEN_OF_A_HUNDRED = ["/bad" if n in BAD else "/file" for n in range(100)]
 
 
-def exact_or_said(unit, want, up_to=None):
+def exact_or_qualified(unit, want, up_to=None):
     """Checks that the count is right if the quality is "exact". Returns the quality."""
     s = wait_for("nothing is in flight", lambda: (s := snapshot(unit))["requests"]["server"]["inFlight"] == 0 and s)
     if s["requests"]["quality"] == "exact":
@@ -296,7 +296,7 @@ def cut_anywhere(server=Scripted):
 
 
 @test(vm="nightly")
-def all_kinds_of_answers(server=Scripted):
+def all_kinds_of_responses(server=Scripted):
     """All kinds of responses count once: with interim responses, trailers, headers in several frames, bodies of all
     sizes, and before the request's body."""
     s = server()
@@ -400,7 +400,7 @@ def long_streams_beside_short_ones(server=Scripted):
 
 
 @test()
-def nothing_is_asked(server=Scripted):
+def control_frames_are_no_requests(server=Scripted):
     """PING, SETTINGS and PRIORITY are no requests."""
     s = server()
     with s.connect() as c, s.connect(begin=False) as mute, s.connect(begin=False) as half:
@@ -524,7 +524,7 @@ def clients_that_give_up(server=Scripted):
 
 
 @test()
-def answers_out_of_order(server=Scripted):
+def responses_out_of_order(server=Scripted):
     """Each stream has its own latency, in whatever order responses are sent: at least what the server measures of it,
     and at most what the client does."""
     s = server()
@@ -682,7 +682,7 @@ def joined_late(server=Scripted):
         busy.wait_all(hanging)
         sent += 1
         # The three streams that hung, and the one of the partial frame, began before the attach
-        exact_or_said(s, sent, sent + 4)
+        exact_or_qualified(s, sent, sent + 4)
         f = server_figures(s)
         for name, want in (("errors.status5xx", (None, bad, bad + 1)), ("status4xx", (None, missing))):
             check(lookup(f, name) in want,
@@ -717,7 +717,7 @@ def attached_again(server=Scripted):
             wait_for("no stream from after the attach is in flight", lambda: server_figures(s)["inFlight"] == 0)
             equal(other.ask("/release").status, 200, "status")
             equal(c.wait(held).status, 200, "status")
-            equal(exact_or_said(s, 990, 1001), "exact", "quality")
+            equal(exact_or_qualified(s, 990, 1001), "exact", "quality")
 
 
 @test(deadline=150)
@@ -757,7 +757,7 @@ def over_a_cable(**faults):
         bad += h2load(n, number, clients, streams, paths, address=cable.address_b, netns=cable.a)["5xx"]
         sent += number
     equal(n.logged(sent), (sent, bad), "requests and failures by nginx's log")
-    quality = exact_or_said(n, sent)
+    quality = exact_or_qualified(n, sent)
     if quality == "exact":
         n.expect(sent, 0, bad, what=f"over a cable with {faults}")
     sent_again = cable.counter("TcpRetransSegs")

@@ -63,7 +63,7 @@ def uring_reads():
 
 
 @test(deadline=60)
-def uring_answers():
+def uring_responses():
     for options in ({"answer": "send", "response": 200000},
                     {"answer": "sendmsg", "response": 5000},
                     {"answer": "send-zc", "response": 100000},

@@ -147,7 +147,7 @@ def a_view_is_to_read():
 
 
 @test()
-def whose_view():
+def views_by_user():
     """As a view has addresses of peers, only root and the owner of the control group can open it."""
     s = start_served(mode="thread")
     equal(once("follow", s.name, uid=NOBODY)["error"], "EACCES", "the view of another's unit")

@@ -198,7 +198,7 @@ def absent():
 
 
 @test(deadline=60)
-def only_what_was_asked():
+def only_its_own_probes():
     """A unit has only the metrics of its own probes, also while another unit has more probes."""
     a, b = Toucher("touch-10"), Toucher("touch-10")
     attach(a, "--probes=memory")

@@ -116,7 +116,7 @@ def proxy_has_both_roles():
 
 
 @test(deadline=60)
-def what_keeps_http2_going_asks_nothing():
+def window_updates_are_no_requests():
     """A WINDOW_UPDATE that a proxy sends to its backend after the last response is no request in flight."""
     front, back = unused_ports(2)
     backend = Unit(f"/usr/sbin/nghttpd --no-tls -a 127.0.0.1 -d {scenario.SOURCES} {back}", type="exec").start()
@@ -271,7 +271,7 @@ def responses_that_fail():
 
 
 @test(deadline=60)
-def questions_apart_on_one_connection():
+def requests_apart_on_one_connection():
     """Requests 20 ms apart with responses in order, each 100 ms after its request: that is the latency of each, also
     with some always in flight. In HTTP and in RESP, with responses of all sizes; compared with the client's own
     clock."""
@@ -335,7 +335,7 @@ open('{said}', 'w').write(str(sum(took) // len(took)))
 
 
 @test(deadline=60)
-def asked_over_a_bad_cable():
+def requests_over_a_bad_cable():
     """With lost, duplicated and reordered segments the client has as many requests as nginx, one at a time and
     pipelined."""
     cable = Cable(drop=15, duplicate=30, reorder=50, delay_us=300, seed=13)
@@ -463,7 +463,7 @@ def times_are_those_of_the_peer():
 
 
 @test()
-def answers_in_parts():
+def responses_in_parts():
     """The latency ends with the last part of a response. A request in several segments is counted once."""
     s = Server(mode="thread", parts=4, gap_us=10000, response=400)
     s.start()
@@ -635,7 +635,7 @@ def waiting_is_no_latency_of_the_peer():
 
 
 @test(deadline=60)
-def asked_to_go_on():
+def continue_is_no_final_response():
     """The latency of an upload ends with the final response, not with "100 Continue"."""
     port, path, delay = unused_port(), f"/run/{scenario.prefix}-continue.py", 0.3
     with open(path, "w") as f:

@@ -65,7 +65,7 @@ def receive(s, length):
 
 
 @test(deadline=60)
-def not_answered():
+def commands_without_replies():
     """CLIENT REPLY: commands without a reply are no requests, and the replies are those to the others."""
     r = Redis()
     unanswered = 0
@@ -141,7 +141,7 @@ PUSH = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n"
 
 
 @test(deadline=60)
-def tells_of_keys_that_change():
+def pushes_of_keys_that_change():
     """CLIENT TRACKING: the push when a key changes is no reply, and does not extend the one before."""
     r = Redis()
     with r.connect() as c:
@@ -256,7 +256,7 @@ def waiting_is_a_class_of_its_own():
 
 
 @test()
-def pushes_answer_nothing():
+def pushes_are_no_replies():
     """Subscribers and monitors get messages without requests."""
     r = Redis()
     with r.connect() as subscriber, r.connect() as monitor, r.connect() as publisher:
@@ -296,7 +296,7 @@ def slow_reader():
 
 
 @test()
-def gone_with_questions_open():
+def closed_with_requests_in_flight():
     """Ten requests wait behind one that waits; then the client closes."""
     r = Redis()
     s = r.connect()
@@ -310,7 +310,7 @@ def gone_with_questions_open():
 
 
 @test()
-def gone_before_they_are_read():
+def closed_before_they_are_read():
     """Requests that the server reads after the client's reset: no client waits for them."""
     r = Redis()
 

@@ -267,7 +267,7 @@ def streams():
 
 
 @test()
-def told_to_wait():
+def blocking_commands_are_in_flight():
     """A blocking command of Redis is in flight, so that the serving clock advances. A subscription is not in flight."""
     r = test_redis.Redis()
     qosctl("attach", r.name, "--probes=requests,cpu")

@@ -153,7 +153,7 @@ def a_journal_that_does_not_read():
 
 
 @test()
-def as_long_as_who_asked():
+def leases_and_units_that_end():
     """A threshold with a lease ends with the connection that set it, others with the unit; a detach also ends waits and
     subscriptions."""
     s = start_served(mode="thread")

@@ -188,7 +188,7 @@ def a_service_that_hangs():
 
 
 @test()
-def who_asks_to_wait_does_not_hang():
+def blocking_commands_do_not_violate():
     """A blocking BLPOP does not violate a threshold on latency; another request that hangs does."""
     r = Redis()
     with r.connect() as s, r.connect() as other:
@@ -502,7 +502,7 @@ def bad_input():
 
 
 @test()
-def who_may():
+def permissions():
     """All users may list thresholds, wait and subscribe. To set and to clear them requires root or polkit."""
     s = start_served(mode="thread")
     set_threshold(s, "x: requests.server.rate > 5")
@@ -581,7 +581,7 @@ def peers_are_not_for_everybody():
 
 
 @test(own_daemon=True)
-def nobody_is_waked_up():
+def no_wakeups_without_thresholds():
     """qosd has no timer for thresholds when the last one is cleared, and is not woken up."""
     fresh_qosd()
     s = start_served(mode="thread")

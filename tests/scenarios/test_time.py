@@ -193,7 +193,7 @@ def histogram_is_the_distribution():
 
 
 @test()
-def time_to_the_first_byte_of_a_slow_answer():
+def time_to_the_first_byte_of_a_slow_response():
     """A request is counted at the first byte of its response, and is in flight until the client has read all of it."""
     s = start_served(mode="thread", response=30000000)
     t = Talk(s, rcvbuf=32768)

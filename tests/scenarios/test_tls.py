@@ -153,7 +153,7 @@ def is_clean(unit, count, aborts=0):
 
 
 @test(vm="nightly")
-def http2_is_said_to_overlap():
+def http2_overlaps():
     """The number of HTTP/2 requests in TLS is unknown: quality is overlapping and there is no count, also with one
     stream at a time."""
     for version in VERSIONS:

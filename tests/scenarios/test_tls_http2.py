@@ -94,8 +94,8 @@ def http2_cut_anywhere():
 
 
 @test(deadline=60, vm="nightly")
-def http2_all_kinds_of_answers():
-    test_http2.all_kinds_of_answers(Sealed)
+def http2_all_kinds_of_responses():
+    test_http2.all_kinds_of_responses(Sealed)
 
 
 @test(deadline=60, vm="nightly")
@@ -109,8 +109,8 @@ def http2_long_streams_beside_short_ones():
 
 
 @test(deadline=60)
-def http2_nothing_is_asked():
-    test_http2.nothing_is_asked(Sealed)
+def http2_control_frames():
+    test_http2.control_frames_are_no_requests(Sealed)
 
 
 @test(deadline=60)
@@ -130,8 +130,8 @@ def http2_clients_that_give_up():
 
 
 @test(deadline=60)
-def http2_answers_out_of_order():
-    test_http2.answers_out_of_order(Sealed)
+def http2_responses_out_of_order():
+    test_http2.responses_out_of_order(Sealed)
 
 
 @test(deadline=60)

@@ -338,7 +338,7 @@ def under_load():
         is_seen(u, before + done, up_to=before + done + 8)
 
 
-class Asker:
+class Requester:
     """A client with requests on some connections until a stop, which then counts the responses."""
 
     def __init__(self, unit, connections=4):
@@ -375,7 +375,7 @@ class Asker:
 @test(deadline=60, own_daemon=True)
 def restart_of_qosd_under_load():
     u = watched()
-    a = Asker(u)
+    a = Requester(u)
     try:
         a.wait(20)
         scenario.kill_qosd()
@@ -395,7 +395,7 @@ def attached_and_detached_under_load():
     u.start()
     u.listens()
     attach(u)
-    a = Asker(u)
+    a = Requester(u)
     try:
         a.wait(20)
         check(list(protocols(server_figures(u))) == ["tls"], f"without the probe: {server_figures(u)}")

@@ -75,7 +75,7 @@ def exchanges():
 
 
 @test()
-def times_and_answers_of_several():
+def times_and_responses_of_several():
     """A response of several datagrams is one. A request without a response is in flight until its timeout."""
     u = attach(UdpServer()).start()
     with u.connect() as s, u.connect() as other:

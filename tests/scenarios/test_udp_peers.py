@@ -83,7 +83,7 @@ def dnsperf_and_unbound():
 
 
 @test(deadline=90)
-def one_in_ten_is_not_answered():
+def one_in_ten_without_a_response():
     """Queries without a response are timeouts, whether their IDs are reused or not; the others are counted exactly."""
     s = attach(UdpServer("dns")).start()
     # dnsperf gives up a tenth of the queries after 5 s. The timeout of qosd is twice that, so that both have the same
@@ -161,7 +161,7 @@ for to in (('224.0.0.251', port), ('127.0.0.1', port)):
 
 
 @test(deadline=90)
-def asked_in_vain():
+def queries_without_a_response():
     """A query without a response is in flight until its timeout, or until another one has its ID; both count as
     timeouts."""
     s = UdpServer("sink").start()

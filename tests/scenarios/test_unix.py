@@ -31,7 +31,7 @@ class UnixServer(Unit):
         return s
 
 
-def ends_are_told():
+def ends_are_reported():
     """Returns whether the kernel reports that a Unix socket is closed, which not all kernels do."""
     state = next(p["state"] for p in scenario.programs() if p["program"] == "requests_unix_close")
     # Debian's kernel, in the VM, does report it
@@ -228,7 +228,7 @@ def datagrams():
 
 
 @test()
-def in_flight_and_gone():
+def in_flight_until_closed():
     """A request without a response is in flight until either end closes the connection."""
     u = attach(UnixServer()).start()
     with u.connect() as a, u.connect() as b:
@@ -266,7 +266,7 @@ def ends():
     aborts = resets = 0
 
     def expect(count, what):
-        if not ends_are_told():
+        if not ends_are_reported():
             f = server_figures(u)
             equal((f["errors"]["reset"], f["clientAborts"]), (0, 0), f"errors on TCP, {what}")
             check(not {"errors", "clientAborts"} & set(f["endpoints"][0]), f"errors of the endpoint, {what}: {f}")
@@ -354,7 +354,7 @@ def a_client_is_no_server():
 
 
 @test()
-def pipelines_are_said():
+def pipelines_overlap():
     """Requests that arrive during another one on their connection make quality overlapping, and the count absent."""
     u = attach(UnixServer()).start()
     with u.connect() as s:

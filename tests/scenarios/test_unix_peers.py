@@ -8,7 +8,7 @@ import scenario
 from scenario import (MSEC, SOURCES, Unit, attach, check, equal, qosctl, run, server_figures, smaller, test, varlink,
                       wait_for)
 from test_peers import client_figures, peers, run_to_its_end
-from test_unix import UnixServer, ends_are_told
+from test_unix import UnixServer, ends_are_reported
 
 
 def script(text, **keywords):
@@ -60,7 +60,7 @@ def expect_asked(unit, want, what):
         equal(r["latency"]["count"], r["count"], f"latency.count of {name} {what}")
         if name[0] in "/@":
             equal(set(r) & {"bytesIn", "bytesOut"}, set(), f"absent figures of {name}")
-            if ends_are_told():
+            if ends_are_reported():
                 equal((r["errors"], r["aborts"]), ({"reset": 0}, 0), f"errors of {name}")
             else:
                 equal(set(r) & {"errors", "aborts"}, set(), f"figures without support by this kernel, of {name}")
@@ -181,7 +181,7 @@ with connect({s.path!r}) as bye:
 last = connect_and_send(b'hang\\n')
 """))
     run_to_its_end(c)
-    if not ends_are_told():
+    if not ends_are_reported():
         expect_asked(c, {s.path: 2}, "without reports of closed sockets")
         return
     want = (2, 4, {"reset": 2})
@@ -194,7 +194,7 @@ last = connect_and_send(b'hang\\n')
 
 
 @test()
-def what_asks_nothing():
+def datagrams_and_streams_without_responses():
     """Streams without responses, the journal, the bus, notifications, datagrams and socket pairs are no client
     requests."""
     s = UnixServer().start()

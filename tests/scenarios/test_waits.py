@@ -292,7 +292,7 @@ def turns_of(unit):
 
 
 @test(vm="nightly", quiet="loaded", deadline=60)
-def who_has_the_cpu():
+def occupants_of_the_cpu():
     """The time in runQueue is by the unit that had the CPU meanwhile, which may be the unit itself. The rows add up to
     the total of the unit."""
     def busy(label, settings="CPUAffinity=0"):
@@ -345,7 +345,7 @@ def who_has_the_cpu():
 
 
 @test(quiet="loaded")
-def units_that_had_the_cpu_and_are_gone():
+def occupants_of_the_cpu_that_have_ended():
     """A unit that had the CPU has one row with its name, also if it ended before the first read of resources, or has
     several control groups."""
     u = Unit(f"/bin/sh -c '{BUSY}'", type="exec", settings="CPUAffinity=0").start()
@@ -372,7 +372,7 @@ def units_that_had_the_cpu_and_are_gone():
 
 
 @test(vm="nightly", quiet="loaded", deadline=60)
-def who_calls_a_group_as_another_unit():
+def control_group_named_like_another_unit():
     """A control group that a user has created in its own unit, with the name of another unit, is shown as part of the
     user's unit."""
     u = Unit(f"/bin/sh -c '{BUSY}'", name=unit_name("unit"), type="exec", settings="CPUAffinity=0").start()
@@ -613,7 +613,7 @@ def kernel_locks():
 
 
 @test()
-def whose_business():
+def threads_and_resources_by_user():
     """Threads and Resources are for root, and for users that polkit authorizes."""
     u = Turns()
     attach(u, "--probes=requests")

@@ -6,7 +6,7 @@ import json
 import subprocess
 
 import scenario
-from diagnosing import Toiler, asked, files, hog, loaded, nginx, on_cpu, other_cpu, prepare, writer
+from diagnosing import Toiler, files, hog, loaded, nginx, on_cpu, other_cpu, prepare, requests_from, writer
 from scenario import Unit, check, equal, qosctl, run, systemctl, test, unit_name, unused_port, wait_for
 from test_failures import Failing, accepts_nobody, proxy
 
@@ -136,7 +136,7 @@ def opened_by_systemd():
     last = Unit(f"/usr/bin/python3 {path}", name=name, type="exec")
     systemctl("start", name.replace(".service", ".socket"))
     u = nginx(f"location / {{ return 200 well; }} location /late/ {{ proxy_pass http://127.0.0.1:{port}; }}")
-    with asked(f"http://127.0.0.1:{u.port}/late/", per_second=20):
+    with requests_from(f"http://127.0.0.1:{u.port}/late/", per_second=20):
         v = why(u)
     last.port = port
     follows(v, u, last)
@@ -147,7 +147,7 @@ def to_nobody():
     """nginx has an upstream that is not there: the path ends with its address, which has failures and no share."""
     port = unused_port()
     u = nginx(f"location / {{ return 200 well; }} location /gone/ {{ proxy_pass http://127.0.0.1:{port}; }}")
-    with asked(f"http://127.0.0.1:{u.port}/gone/", per_second=20):
+    with requests_from(f"http://127.0.0.1:{u.port}/gone/", per_second=20):
         v = why(u)
     step = way(v)[-1]
     equal((step["address"], step.get("end"), "share" in step, "unit" in step),
@@ -160,7 +160,7 @@ def to_a_silent_one():
     """nginx gives up requests to a service that does not accept connections."""
     last = accepts_nobody(1000)
     first = proxy(last.port, "proxy_read_timeout 200ms;")
-    with asked(f"http://127.0.0.1:{first.port}/", per_second=40):
+    with requests_from(f"http://127.0.0.1:{first.port}/", per_second=40):
         v = why(first)
         text = qosctl("why", first.name, f"--for={SECONDS}s", timeout=60).stdout
     steps = way(v)
@@ -191,7 +191,7 @@ def to_errors():
     first = proxy(middle.port)
     wait_for("there is a response",
              lambda: run("curl", "-s", "-o", "/dev/null", f"http://127.0.0.1:{first.port}/", ok=False).returncode == 0)
-    with asked(f"http://127.0.0.1:{first.port}/", per_second=40):
+    with requests_from(f"http://127.0.0.1:{first.port}/", per_second=40):
         v = why(first)
     steps = way(v)
     equal([s.get("unit") for s in steps], [u.name for u in (first, middle, last)], f"the units on the way: {said(v)}")
@@ -233,7 +233,7 @@ http.server.ThreadingHTTPServer(('127.0.0.1', int(sys.argv[1])), Handler).serve_
     for port in ports:
         wait_for("it listens",
                  lambda: scenario.run("curl", "-s", f"http://127.0.0.1:{port}/0", ok=False).returncode == 0, 10)
-    with asked(f"http://127.0.0.1:{ports[0]}/4", per_second=5):
+    with requests_from(f"http://127.0.0.1:{ports[0]}/4", per_second=5):
         v = why(units[0])
     steps = way(v)
     equal(([s["unit"] for s in steps], steps[-1]["end"]), ([u.name for u in (*units, units[0])], "cycle"),
@@ -248,7 +248,7 @@ def stopped_meanwhile():
     last = Unit(f"/usr/bin/python3 {scenario.SOURCES}/http_server.py {port}", type="exec").start()
     last.port = port
     first = nginx(f"location / {{ return 200 well; }} location /late/ {{ proxy_pass http://127.0.0.1:{port}; }}")
-    with asked(f"http://127.0.0.1:{first.port}/late/20", per_second=40):
+    with requests_from(f"http://127.0.0.1:{first.port}/late/20", per_second=40):
         p = subprocess.Popen(["qosctl", "why", first.name, f"--for={SECONDS}s", "--json=short"], stdout=subprocess.PIPE)
         wait_for("the last one is looked at", lambda: last.name in scenario.listed(), 30)
         last.stop()

@@ -249,7 +249,7 @@ def when_it_is_loaded():
 
 
 @test(own_daemon=True, deadline=60)
-def what_is_wrong_is_said():
+def invalid_settings_are_logged():
     """Invalid settings are logged with file, line and what is expected. The others are in effect."""
     s = Server(mode="thread")
     since = int(time.time())
