@@ -36,9 +36,9 @@ def prepare():
         scenario.attach(helper, "--probes=requests,cpu,block,memory")
 
 
-def calm(look, attempts=4):
-    """Returns a diagnosis, which is repeated if other processes on the machine wanted the CPUs, as that is a true
-    finding. It is not repeated because of other findings."""
+def measure_alone(look, attempts=4):
+    """Returns a diagnosis. It is a measurement, like scenario.measurement(): as a finding about the CPUs is right while
+    other processes on the machine want them, it is made again then, but not because of any other finding."""
     for attempt in range(attempts):
         d = look()
         if not any(f["kind"] == "cpu" for f in d["findings"]):
@@ -200,7 +200,8 @@ def case(*kinds, also=(), deadline=60, quiet="loaded", vm=False, needs_vm=None, 
 
         def alone():
             # A case with the finding "cpu" is not repeated because of it
-            c.run(diagnose if "cpu" in kinds or fails else lambda u, *options: calm(lambda: diagnose(u, *options)))
+            c.run(diagnose if "cpu" in kinds or fails else
+                  lambda u, *options: measure_alone(lambda: diagnose(u, *options)))
         alone.__name__, alone.__module__ = function.__name__, function.__module__
         test(deadline=deadline, quiet=quiet, vm=vm, needs_vm=needs_vm, nightly=recorded, flaky=flaky)(alone)
         return function

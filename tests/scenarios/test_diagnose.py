@@ -13,9 +13,9 @@ import time
 import types
 
 import scenario
-from diagnosing import (FIRST, LETS_WAIT, NEEDS, SECONDS, Toiler, backend, benchmark, caddy, calm, case, diagnose,
-                        fetching, files, found, hog, holds, loaded, mount_of, nginx, on_cpu, only, other_cpu,
-                        prepare, redis, requested, requests_from, said, script, waiter, writer)
+from diagnosing import (FIRST, LETS_WAIT, NEEDS, SECONDS, Toiler, backend, benchmark, caddy, case, diagnose,
+                        fetching, files, found, hog, holds, loaded, measure_alone, mount_of, nginx, on_cpu, only,
+                        other_cpu, prepare, redis, requested, requests_from, said, script, waiter, writer)
 from scenario import Server, Unit, check, equal, qosctl, test, unit_name, unused_port, wait_for
 from test_udp_peers import unbound
 
@@ -496,7 +496,7 @@ def by_its_history():
         # Three steps are needed; the first one may be too short, and the last one is not complete
         wait_for("five steps have passed", lambda: steps(well) >= 5, 90, pause=0.5)
         for u, cited in ((never, True), (known, False)):
-            d = calm(lambda: diagnose(u))
+            d = measure_alone(lambda: diagnose(u))
             equal(found(d, "dependency")["resource"], f"127.0.0.1:{slow.port}", f"the fault from the start: {said(d)}")
             equal(("; usually: " in d["text"], "baselineSource" in d), (cited, cited),
                   f"whether the history is the baseline: {said(d)}")
