@@ -135,6 +135,9 @@ static int on_fsync(const char *path, int data, struct fuse_file_info *info) {
 
 static void* on_init(struct fuse_conn_info *connection, struct fuse_config *config) {
         config->entry_timeout = config->attr_timeout = config->negative_timeout = 0;
+        /* close(2) does not wait until the file is released: removed before that, a file would be renamed
+         * instead, which is not implemented here */
+        config->hard_remove = 1;
         return NULL;
 }
 

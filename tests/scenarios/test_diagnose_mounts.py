@@ -71,7 +71,7 @@ def journal_of_a_neighbour():
           f"the file system, its device, and the unit that uses it: {said(d)}")
 
 
-@case("lock", flaky=("2026-12-31", "in some runs on the kernel of the lab, most of the wait is in the state disk"))
+@case("lock")
 def lock_of_a_directory():
     """A unit looks for files in a directory in which another one makes files. The server of that file system takes its
     time, while the kernel has the directory locked."""
