@@ -175,9 +175,8 @@ def direct():
     equal(after["writes"] - figures["writes"], 30, "writes after the restart")
 
 
-@test(deadline=60, quiet="alone", vm="nightly",
-      flaky=("2026-12-31", "in some minutes the end of the one request is not seen, presumably above a process that "
-             "the kernel of the lab hides from programs"))
+@test(deadline=120, quiet="alone", needs_vm="each of a few requests counts, and the kernel of the lab hides a process "
+      "and the interrupts above it from programs")
 def merges():
     """What a unit submits is done as requests or merged with one, as the kernel counts it for the disk; a single one is
     not merged."""
