@@ -102,20 +102,30 @@ static __always_inline __u32 futex_owner(const struct call *call, bool current) 
         return m.owner;
 }
 
+/* Owner of the mutex with priority inheritance that a task waits for or, between its release and the moment
+ * when the first waiter runs, that waiter. */
+static __always_inline __u32 rt_mutex_holder(struct task_struct *task) {
+        struct rt_mutex_base *mutex = BPF_CORE_READ(task, pi_blocked_on, lock);
+        struct task_struct *owner;
+        struct rb_node *first;
+
+        if (!mutex)
+                return 0;
+        owner = (struct task_struct*) ((__u64) BPF_CORE_READ(mutex, owner) & ~1ULL);
+        first = BPF_CORE_READ(mutex, waiters.rb_leftmost);
+        if (!owner && first)
+                owner = BPF_CORE_READ((struct rt_mutex_waiter*) ((void*) first - bpf_core_field_offset(
+                                              struct rt_mutex_waiter, tree.entry)), task);
+        return owner && owner != task ? BPF_CORE_READ(owner, pid) : 0;
+}
+
 static __always_inline __u32 futex_holder(struct task_struct *task, const struct call *call, bool current) {
         __u32 command = call->arguments[1] & FUTEX_COMMAND, tid, level;
         struct pid *pid = BPF_CORE_READ(task, thread_pid);
         struct pid_namespace *ns = NULL;
 
-        /* Priority inheritance: the kernel knows the owner */
-        if (command == FUTEX_LOCK_PI || command == FUTEX_LOCK_PI2) {
-                __u64 owner;
-
-                if (!bpf_core_field_exists(task->pi_blocked_on))
-                        return 0;
-                owner = (__u64) BPF_CORE_READ(task, pi_blocked_on, lock, owner) & ~1ULL;
-                return owner ? BPF_CORE_READ((struct task_struct*) owner, pid) : 0;
-        }
+        if (command == FUTEX_LOCK_PI || command == FUTEX_LOCK_PI2)
+                return bpf_core_field_exists(task->pi_blocked_on) ? rt_mutex_holder(task) : 0;
 
         tid = futex_owner(call, current);
         if (tid == 0 || !pid)
@@ -248,12 +258,18 @@ static __always_inline __u32 idle_get_lock_holder(struct task_struct *task, __u6
 }
 
 /* A holder may still be on its way to accept(2). Therefore threads that wait for its lock add themselves to
- * its list of waiters, and its next wait decides. Both sides change their own state before they read that of
- * the other. */
+ * its list of waiters, and its next wait in accept(2) decides. Both sides change their own state before they
+ * read that of the other. If a connection is there already, the holder does not wait in accept(2), and
+ * releases the lock to one of its waiters: the others remain in its list until it waits for the lock again,
+ * and are corrected together with it. */
 
-/* Corrects the state of a thread that waits for its turn to accept connections, which the holder is doing.
- * Returns the PID of the thread that was added to the list before it. */
-BPF_SUBPROG int task_park(__u32 pid, __u32 holder) {
+#define FUTEX_ANY (~0ULL)
+
+/* Corrects the state of a thread that waits for its turn to accept connections, which another thread is
+ * doing, unless the wait is another one by now: for a lock that the holder did not have when the wait began,
+ * or for another futex (0: not for a futex). Returns the PID of the thread that was added to the list of the
+ * holder before it. */
+BPF_SUBPROG int task_park(__u32 pid, __u32 holder, __u64 futex) {
         struct task_struct *task = bpf_task_from_pid(pid);
         struct qos_contention_cpu *s;
         struct wait w = {};
@@ -272,6 +288,7 @@ BPF_SUBPROG int task_park(__u32 pid, __u32 holder) {
                         now = t->since;
                 s = contention_cpu_get(word, bpf_get_smp_processor_id());
                 if (s && (word & THREAD_STATE) == QOS_STATE_LOCK && t->holder == holder &&
+                    (futex == FUTEX_ANY || t->futex == futex) &&
                     thread_exchange(t, s, word, QOS_STATE_PARK, now)) {
                         t->waited = QOS_STATE_PARK;
                         w.futex = t->futex;
@@ -289,40 +306,51 @@ BPF_SUBPROG int task_park(__u32 pid, __u32 holder) {
 BPF_SUBPROG int holder_note(__u32 holder) {
         struct task_struct *task = bpf_task_from_pid(holder), *current = bpf_get_current_task_btf();
         struct thread *t, *mine;
+        __u32 first;
 
         if (!task)
                 return 0;
         t = bpf_task_storage_get(&threads, task, 0, 0);
         mine = thread_of(current);
-        if (t && mine)
-                mine->waiter_next = __sync_lock_test_and_set(&t->waiter, current->pid);
+        if (t && mine) {
+                first = __sync_lock_test_and_set(&t->waiter, current->pid);
+                if (first != current->pid)
+                        mine->waiter_next = first;
+        }
         bpf_task_release(task);
         return 0;
 }
 
-/* Maximum number of waiters that are corrected when a holder waits. Others are corrected in their next
- * wait. */
+/* Maximum number of waiters that are corrected at once. Others are corrected in their next wait. */
 #define WAITERS_MAX 16
+
+/* Corrects the states of the waiters of the current task, which waits in accept(2), or for the same lock as
+ * they do while its holder waits in accept(2). */
+static __always_inline void waiters_park(struct thread *t, __u32 pid, __u64 futex) {
+        __u32 waiter = __sync_lock_test_and_set(&t->waiter, 0);
+
+        for (int i = 0; i < WAITERS_MAX && waiter != 0; i++)
+                waiter = task_park(waiter, pid, futex);
+}
 
 /* The current task is about to wait for a lock, or has waiters. state: its task state. Its recorded state
  * has already changed. */
 BPF_SUBPROG int lock_begin_wait(__u32 state) {
         struct task_struct *task = bpf_get_current_task_btf();
         struct thread *t = thread_of(task);
-        __u32 holder, waiter;
+        __u32 holder;
         __u64 word;
 
         if (!t)
                 return 0;
-        waiter = __sync_lock_test_and_set(&t->waiter, 0);
-        if (waiter != 0 && task_accepts(task->pid))
-                for (int i = 0; i < WAITERS_MAX && waiter != 0; i++)
-                        waiter = task_park(waiter, task->pid);
+        word = *(volatile __u64*) &t->word;
+        if ((word & THREAD_STATE) != QOS_STATE_LOCK) {
+                if (t->waiter != 0 && task_accepts(task->pid))
+                        waiters_park(t, task->pid, FUTEX_ANY);
+                return 0;
+        }
 
         t->holder = 0;
-        word = *(volatile __u64*) &t->word;
-        if (state & (TASK_UNINTERRUPTIBLE | TASK_RTLOCK_WAIT))
-                return 0;
         holder = idle_get_lock_holder(task, word & THREAD_MAP_ID, word & THREAD_STATE, true);
         if (holder == 0)
                 return 0;
@@ -332,6 +360,8 @@ BPF_SUBPROG int lock_begin_wait(__u32 state) {
                 if (!task_accepts(holder))
                         return 0;
         }
-        (void) task_park(task->pid, holder);
+        (void) task_park(task->pid, holder, FUTEX_ANY);
+        if (t->waiter != 0)
+                waiters_park(t, task->pid, t->futex);
         return 0;
 }

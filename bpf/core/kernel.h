@@ -36,6 +36,7 @@ struct rb_root {
 
 struct rb_root_cached {
         struct rb_root rb_root;
+        struct rb_node *rb_leftmost;
 };
 
 struct xa_node {
@@ -270,10 +271,17 @@ struct pid {
 
 /* Only with CONFIG_RT_MUTEXES; the lock of futexes with priority inheritance */
 struct rt_mutex_base {
+        struct rb_root_cached waiters;
         struct task_struct *owner;      /* lowest bit: flag */
 };
 
+struct rt_waiter_node {
+        struct rb_node entry;
+};
+
 struct rt_mutex_waiter {
+        struct rt_waiter_node tree;
+        struct task_struct *task;
         struct rt_mutex_base *lock;
 };
 

@@ -190,8 +190,7 @@ class Case:
             suffering.close()
 
 
-def case(*kinds, also=(), deadline=60, quiet="loaded", vm=False, needs_vm=None, fails=False, recorded=False,
-         flaky=None):
+def case(*kinds, also=(), deadline=60, quiet="loaded", vm=False, needs_vm=None, fails=False, recorded=False):
     """recorded: the evidence of a run is in tests/unit/recorded-evidence.h, so that the rules are tested without the
     lab, and the whole only in nightly runs."""
     def register(function):
@@ -203,7 +202,7 @@ def case(*kinds, also=(), deadline=60, quiet="loaded", vm=False, needs_vm=None, 
             c.run(diagnose if "cpu" in kinds or fails else
                   lambda u, *options: measure_alone(lambda: diagnose(u, *options)))
         alone.__name__, alone.__module__ = function.__name__, function.__module__
-        test(deadline=deadline, quiet=quiet, vm=vm, needs_vm=needs_vm, nightly=recorded, flaky=flaky)(alone)
+        test(deadline=deadline, quiet=quiet, vm=vm, needs_vm=needs_vm, nightly=recorded)(alone)
         return function
     return register
 

@@ -169,7 +169,7 @@ def apache_event():
     yield apache("event", "StartServers 2")
 
 
-@test(deadline=60, flaky=("2026-12-31", "one in some ten runs beside others, a process of Apache stays out of park"))
+@test(deadline=60)
 def apache_prefork_by_lock():
     """Of the processes of Apache one waits for connections, and those that wait for its lock are idle, whatever kind of
     lock that is."""
