@@ -53,6 +53,14 @@ struct {
         __type(value, struct qos_owner);
 } qosd_groups SEC(".maps") __attribute__((weak));
 
+/* Begins with the owner; the daemon's has more. */
+struct {
+        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, int);
+        __type(value, struct qos_owner);
+} qosd_sockets SEC(".maps") __attribute__((weak));
+
 /* Set by the daemon. */
 const volatile struct qos_custom_layout qosd_layout SEC(".rodata.qosd") __attribute__((weak)) = {};
 
@@ -91,6 +99,8 @@ struct qosd_unit {
 };
 
 struct cgroup;
+struct request;
+struct sock;
 struct task_struct;
 
 /* As much of the kernel's types as is read, under names that do not clash with those of the program */
@@ -104,6 +114,34 @@ struct css_set___qosd {
 
 struct task_struct___qosd {
         struct css_set___qosd *cgroups;
+} __attribute__((preserve_access_index));
+
+struct sock_cgroup_data___qosd {
+        struct cgroup *cgroup;
+} __attribute__((preserve_access_index));
+
+struct sock___qosd {
+        struct sock_cgroup_data___qosd sk_cgrp_data;
+} __attribute__((preserve_access_index));
+
+struct cgroup_subsys_state___qosd {
+        struct cgroup *cgroup;
+} __attribute__((preserve_access_index));
+
+struct blkcg___qosd {
+        struct cgroup_subsys_state___qosd css;
+} __attribute__((preserve_access_index));
+
+struct blkcg_gq___qosd {
+        struct blkcg___qosd *blkcg;
+} __attribute__((preserve_access_index));
+
+struct bio___qosd {
+        struct blkcg_gq___qosd *bi_blkg; /* only with CONFIG_BLK_CGROUP */
+} __attribute__((preserve_access_index));
+
+struct request___qosd {
+        struct bio___qosd *bio;
 } __attribute__((preserve_access_index));
 
 /* The unit that a control group, and what happens in it, counts for: its innermost attached unit, over
@@ -128,6 +166,27 @@ static __always_inline bool qosd_unit_of_task(struct task_struct *task, struct q
 /* The unit of the thread that runs: in an interrupt that is any. */
 static __always_inline bool qosd_unit_of_current(struct qosd_unit *ret) {
         return qosd_unit_of_task((struct task_struct*) bpf_get_current_task_btf(), ret);
+}
+
+/* The unit of a socket, not NULL: of a TCP socket that qosd knows the one that uses it, also if another
+ * process has opened it; otherwise the one that opened it. For programs at tp_btf, fentry and fexit. */
+static __always_inline bool qosd_unit_of_socket(struct sock *sk, struct qosd_unit *ret) {
+        struct qos_owner *owner = bpf_sk_storage_get(&qosd_sockets, sk, 0, 0);
+
+        if (!owner)
+                return qosd_unit_of_cgroup(((struct sock___qosd*) sk)->sk_cgrp_data.cgroup, ret);
+        *(__u64*) &ret->owner = *(volatile __u64*) owner;
+        return true;
+}
+
+/* The unit of a request to a block device that begins: the one that the kernel charges, as with writeback,
+ * or else that of the current thread. */
+static __always_inline bool qosd_unit_of_request(struct request *request, struct qosd_unit *ret) {
+        struct cgroup *charged = NULL;
+
+        if (bpf_core_field_exists(struct bio___qosd, bi_blkg))
+                charged = ((struct request___qosd*) request)->bio->bi_blkg->blkcg->css.cgroup;
+        return (charged && qosd_unit_of_cgroup(charged, ret)) || qosd_unit_of_current(ret);
 }
 
 /* ---- recording ---------------------------------------------------------------------------------------- */

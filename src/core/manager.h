@@ -173,6 +173,8 @@ bool manager_uid_owns(Manager *m, const char *name, uid_t uid);
 /* Whether these probes (0: the default) require more than ownership of the control group. If so, fills in e
  * (unless NULL) for owners without further authorization. */
 bool manager_probes_are_restricted(Manager *m, ProbeMask probes, QosError *e);
+/* Whether they include a custom probe, for which an action of its own is authorized. */
+bool manager_probes_are_custom(const Manager *m, ProbeMask probes);
 
 /* As manager_uid_owns(), for an attached unit by any name: whether the user may see its peers. */
 bool manager_uid_owns_attached(Manager *m, const char *name, uid_t uid);

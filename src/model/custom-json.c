@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <inttypes.h>
+#include <math.h>
 
 #include "custom-window.h"
 #include "parse.h"
@@ -62,10 +63,9 @@ static void write_rate(JsonWriter *w, uint64_t count, uint64_t covered) {
                 json_writer_add_real(w, "rate", (double) count * (double) NSEC_PER_SEC / (double) covered);
 }
 
-static void write_histogram(JsonWriter *w, const CustomMetric *m, const uint64_t *cells, uint64_t covered,
-                            unsigned minimum_samples) {
+static void cells_get_distribution(const CustomMetric *m, const uint64_t *cells, unsigned minimum_samples,
+                                   Distribution *ret) {
         WindowBins bins = { .schema = m->place.labels > 0 ? 0 : HISTOGRAM_COARSE_SCHEMA, .sum = cells[0] };
-        Distribution d;
         uint64_t lower;
 
         for (unsigned i = 0; i < window_bins_number(bins.schema); i++) {
@@ -74,7 +74,14 @@ static void write_histogram(JsonWriter *w, const CustomMetric *m, const uint64_t
                 if (bins.count[i] > 0)
                         window_bins_get_bounds(bins.schema, i, &lower, &bins.max);
         }
-        window_bins_get_distribution(&bins, minimum_samples, &d);
+        window_bins_get_distribution(&bins, minimum_samples, ret);
+}
+
+static void write_histogram(JsonWriter *w, const CustomMetric *m, const uint64_t *cells, uint64_t covered,
+                            unsigned minimum_samples) {
+        Distribution d;
+
+        cells_get_distribution(m, cells, minimum_samples, &d);
         json_writer_add_unsigned(w, "count", d.count);
         write_rate(w, d.count, covered);
         json_writer_add_unsigned(w, "sum", cells[0]);
@@ -140,16 +147,67 @@ static void write_entries(const CustomReading *reading, const CustomMetric *m, s
         json_writer_close(w);
 }
 
+#define SUM_CELLS QOS_CUSTOM_CELLS(QOS_CUSTOM_HISTOGRAM, 0)
+
+/* Sum of all entries of a metric. */
+static void reading_sum(const CustomReading *reading, const CustomManifest *m, size_t metric,
+                        uint64_t ret[static SUM_CELLS]) {
+        memset(ret, 0, SUM_CELLS * sizeof(uint64_t));
+        for (const CustomRow *row = reading->rows; row < reading->rows + reading->n_rows; row++)
+                for (uint32_t c = 0; row->metric == metric && c < custom_metric_cells(m->metrics + metric);
+                     c++)
+                        ret[c] += reading->cells[row->cells + c];
+}
+
+static double present_or_nan(uint64_t value) {
+        return value == ABSENT ? NAN : (double) value;
+}
+
+static double cells_get_field(const CustomMetric *m, const uint64_t *cells, uint64_t covered,
+                              CustomField field, unsigned minimum_samples) {
+        bool histogram = m->place.type == QOS_CUSTOM_HISTOGRAM;
+        Distribution d = {};
+        uint64_t count;
+
+        if ((m->place.type == QOS_CUSTOM_GAUGE) != (field == CUSTOM_VALUE))
+                return NAN;
+        if (histogram)
+                cells_get_distribution(m, cells, minimum_samples, &d);
+        count = histogram ? d.count : cells[0];
+        if (field == CUSTOM_VALUE || field == CUSTOM_COUNT)
+                return (double) (field == CUSTOM_VALUE ? cells[0] : count);
+        if (field == CUSTOM_RATE)
+                return covered > 0 ? (double) count * (double) NSEC_PER_SEC / (double) covered : NAN;
+        if (!histogram)
+                return NAN;
+        if (field == CUSTOM_SUM)
+                return (double) cells[0];
+        if (field == CUSTOM_MEAN)
+                return count > 0 ? (double) d.mean : NAN;
+        return present_or_nan(distribution_get_quantile(&d, quantile_table + (field - CUSTOM_QUANTILE)));
+}
+
+double custom_reading_get(const CustomReading *reading, const CustomManifest *m, const char *metric,
+                          CustomField field, unsigned minimum_samples) {
+        uint64_t sum[SUM_CELLS];
+
+        for (size_t i = 0; i < m->n_metrics; i++) {
+                if (!streq(m->metrics[i].name, metric))
+                        continue;
+                reading_sum(reading, m, i, sum);
+                return cells_get_field(m->metrics + i, sum, reading->covered, field, minimum_samples);
+        }
+        return NAN;
+}
+
 void custom_reading_write(const CustomReading *reading, const CustomManifest *m, unsigned minimum_samples,
                           custom_device_t device_name, JsonWriter *w) {
         json_writer_open_object(w, m->name, strlen(m->name));
         for (size_t i = 0; i < m->n_metrics; i++) {
                 const CustomMetric *metric = m->metrics + i;
-                uint64_t sum[QOS_CUSTOM_CELLS(QOS_CUSTOM_HISTOGRAM, 0)] = {};
+                uint64_t sum[SUM_CELLS];
 
-                for (const CustomRow *row = reading->rows; row < reading->rows + reading->n_rows; row++)
-                        for (uint32_t c = 0; row->metric == i && c < custom_metric_cells(metric); c++)
-                                sum[c] += reading->cells[row->cells + c];
+                reading_sum(reading, m, i, sum);
                 json_writer_open_object(w, metric->name, strlen(metric->name));
                 write_values(w, metric, sum, reading->covered, minimum_samples);
                 if (metric->place.labels > 0)

@@ -4,6 +4,7 @@
 /* Windows of the metrics of a custom probe, of the maps of a unit and those nested in it (custom-map.h). */
 
 #include "custom-manifest.h"
+#include "custom-metric.h"
 #include "json-writer.h"
 
 /* A map, valid since it was created. */
@@ -47,6 +48,11 @@ int custom_read(const CustomSources *sources, uint64_t now, uint64_t window, Cus
 /* Adds what a map has counted so far, or with times -1 subtracts it. */
 int custom_reading_add(CustomReading *reading, const CustomManifest *m, const CustomSource *source,
                        int times);
+
+/* Value of a field (custom-metric.h) of the metric with this name, the sum of all entries; NaN: there is no
+ * such metric, it does not have the field, or there are too few samples. */
+double custom_reading_get(const CustomReading *reading, const CustomManifest *m, const char *metric,
+                          CustomField field, unsigned minimum_samples);
 
 /* Adds an object with the metrics. minimum_samples: as for window_get_distribution(). device_name: name of
  * a block device by its number. */

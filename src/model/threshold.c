@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdarg.h>
 
+#include "custom-metric.h"
 #include "mounts.h"
 #include "parse.h"
 #include "peers.h"
@@ -243,6 +244,25 @@ static bool is_distribution(const char *name) {
         return !!metric_find(median);
 }
 
+/* Files of custom probes may change: which metrics there are is known when they are measured. */
+static int parse_custom_metric(const Parser *p, ThresholdRule *rule) {
+        char b[EXCERPT_MAX + 1];
+        const char *path;
+        size_t l;
+
+        rule->metric = custom_metric_parse(p->rest, &path, &l);
+        if (!rule->metric)
+                return parser_fail(
+                        p,
+                        "'%s' is no metric of a custom probe, expected 'custom.PROBE.METRIC.' and count, "
+                        "rate, value, sum, mean or a quantile like p99",
+                        excerpt(p->rest, b));
+        assert(l <= THRESHOLD_SELECTOR_MAX);
+        memcpy(rule->selector, path, l);
+        rule->selector[l] = 0;
+        return 0;
+}
+
 static int parse_metric(Parser *p, ThresholdRule *rule) {
         char b[EXCERPT_MAX + 1], name[SELECTOR_METRIC_MAX], c;
         const Metric *suggested;
@@ -262,6 +282,12 @@ static int parse_metric(Parser *p, ThresholdRule *rule) {
         p->rest[l] = 0;
         if (l == 0)
                 return parser_fail(p, "expected a metric like 'requests.server.firstByte.p99'");
+        if (startswith(p->rest, "custom.")) {
+                r = parse_custom_metric(p, rule);
+                p->rest += l;
+                *p->rest = c;
+                return r;
+        }
         r = selector_parse(p->rest, &s, name);
         if (r == -EINVAL)
                 return parser_fail(p, "'%s' does not say which part of the unit, expected in brackets "
@@ -390,7 +416,8 @@ static int parse_rest(Parser *p, uint64_t window_nsec, ThresholdRule *rule) {
                 rule->leave_nsec = rule->enter_nsec;
         if (rule->below ? rule->clear < rule->limit : rule->clear > rule->limit)
                 return parser_fail(p, "what clears it must not be beyond its limit");
-        if ((*rule->selector || startswith(rule->metric->name, "requests.client.")) &&
+        if (!metric_is_custom(rule->metric) &&
+            (*rule->selector || startswith(rule->metric->name, "requests.client.")) &&
             !window_is_for_rows(rule->window_nsec))
                 return parser_fail(p, "'%s' is known over windows of 2s to 10s",
                                    threshold_rule_format_metric(rule, /* named= */ true,
@@ -491,7 +518,7 @@ void threshold_rule_get_selector(const ThresholdRule *rule, Selector *ret) {
 bool threshold_rule_is_for_all(const ThresholdRule *rule) {
         Selector s;
 
-        if (!*rule->selector)
+        if (!*rule->selector || metric_is_custom(rule->metric))
                 return true;
         threshold_rule_get_selector(rule, &s);
         return !selector_is_private(&s);
@@ -503,6 +530,11 @@ const char* threshold_rule_format_metric(const ThresholdRule *rule, bool named,
         /* Names of both roles have the same length */
         int l = *rule->selector ? (int) strlen(mount ? "storage" : "requests.server") : 0;
 
+        if (metric_is_custom(rule->metric)) {
+                (void) snprintf(buffer, THRESHOLD_METRIC_MAX, "custom.%s.%s", rule->selector,
+                                rule->metric->name + strlen("custom."));
+                return buffer;
+        }
         (void) snprintf(buffer, THRESHOLD_METRIC_MAX, "%.*s%s%s%s%s", l, rule->metric->name,
                         l == 0 ? "" : mount ? ".mounts[" : "[",
                         named || threshold_rule_is_for_all(rule) ? rule->selector : "...", l > 0 ? "]" : "",

@@ -266,6 +266,9 @@ static int object_set_maps(const Probe *p, struct bpf_object *object, int protot
         map = bpf_object__find_map_by_name(object, "qosd_groups");
         if (r >= 0 && map)
                 r = bpf_map__reuse_fd(map, p->map_fds[MAP_GROUPS]);
+        map = bpf_object__find_map_by_name(object, "qosd_sockets");
+        if (r >= 0 && map)
+                r = bpf_map__reuse_fd(map, p->map_fds[MAP_CONNS]);
         return r;
 }
 

@@ -112,6 +112,12 @@ const Action action_attach = {
         .go_on = call_attach,
         .attaches = true,
 };
+static const Action action_attach_custom = {
+        .name = POLKIT_ACTION_PROBE,
+        .what = "Attaching units with custom probes",
+        .go_on = call_attach,
+        .attaches = true,
+};
 const Action action_detach = {
         .name = POLKIT_ACTION_ATTACH,
         .what = "Attaching and detaching units",
@@ -273,7 +279,10 @@ int method_attach(BusServer *b, sd_bus_message *m, const char *unit, const Attac
         if (!manager_get_unit(b->manager, unit, &e) && e.code == QOS_ERROR_INVALID_UNIT_NAME)
                 return bus_error_set_qos(error, -EINVAL, &e);
 
-        r = call_new(b, m, &action_attach, unit, &c);
+        r = call_new(b, m,
+                     manager_probes_are_custom(b->manager, o->probes) ? &action_attach_custom :
+                                                                        &action_attach,
+                     unit, &c);
         if (r < 0)
                 return r;
         c->lease = o->lease;

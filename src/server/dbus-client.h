@@ -15,6 +15,7 @@
 
 #define BUS_ERROR_PREFIX "org.qosd1.Error."
 #define POLKIT_ACTION_ATTACH "org.qosd1.attach"
+#define POLKIT_ACTION_PROBE "org.qosd1.probe"
 #define POLKIT_ACTION_CONFIGURE "org.qosd1.configure"
 #define POLKIT_ACTION_INSPECT "org.qosd1.inspect"
 

@@ -129,7 +129,8 @@ int vl_method_attach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_m
         if (!c->unit)
                 return -ENOMEM;
         c->go_on = connection_attach;
-        c->action = POLKIT_ACTION_ATTACH;
+        c->action = manager_probes_are_custom(c->server->manager, probes) ? POLKIT_ACTION_PROBE :
+                    POLKIT_ACTION_ATTACH;
         c->needs_attached = false;
         c->restricted = true;
         c->probes = probes;

@@ -26,6 +26,7 @@
 #define INTERFACE "org.qosd.QoS"
 
 #define POLKIT_ACTION_ATTACH "org.qosd1.attach"
+#define POLKIT_ACTION_PROBE "org.qosd1.probe"
 #define POLKIT_ACTION_INSPECT "org.qosd1.inspect"
 
 typedef struct Connection Connection;

@@ -7,10 +7,12 @@ import json
 import os
 import platform
 import shutil
+import socket
 import subprocess
 
 from scenario import (SOURCES, Unit, attach, check, equal, kill_qosd, occupied, qosctl, qosctl_json, systemctl, test,
                       unit_name, wait_for, within, write_unit)
+from test_block import Disk
 from test_storage import Worker
 
 PROBES = "/etc/qosd/probes.d"
@@ -232,3 +234,102 @@ def replaced():
         attach(u, "--probes=requests,custom:started")
         equal([p["program"] for p in rows_of("started")], ["on_wakeup", "on_switch"], "programs")
         equal(list(metrics(u)["started"]), ["wait"], "metrics")
+
+
+def entries(unit, metric, label):
+    """Counts of a metric by the value of its only label."""
+    return {e["labels"][label]: e["count"] for e in custom(unit, metric).get("entries", [])}
+
+
+@test(deadline=60, own_daemon=True)
+def collections_of_python():
+    """A static probe of the interpreter fires once for each collection."""
+    with installed("collections"):
+        u = Worker()
+        u.start()
+        u.do("import gc; gc.disable()")
+        attach(u, "--probes=requests,custom:collections")
+        u.do("for i in range(40): gc.collect(0)")
+        u.do("for i in range(7): gc.collect(2)")
+        equal(entries(u, "collections.collections", "generation"), {"0": 40, "2": 7}, "collections by generation")
+
+
+@test(deadline=60, own_daemon=True)
+def failures_of_bind():
+    """Failed calls, by error; those that succeed are not counted."""
+    with installed("bind"), socket.create_server(("127.0.0.1", 0)) as server:
+        u = Worker()
+        u.start()
+        attach(u, "--probes=requests,custom:bind")
+        port = server.getsockname()[1]
+        u.do(f"import socket, contextlib\nfor i in range(30):\n with socket.socket() as s, "
+             f"contextlib.suppress(OSError): s.bind(('127.0.0.1', {port}))")
+        u.do("for i in range(20):\n with socket.socket() as s, contextlib.suppress(OSError): s.bind(('192.0.2.1', 0))")
+        u.do("for i in range(10):\n with socket.socket() as s: s.bind(('127.0.0.1', 0))")
+        equal(entries(u, "bind.failures", "error"), {"EADDRINUSE": 30, "EADDRNOTAVAIL": 20}, "failures by error")
+
+
+@test(deadline=60, own_daemon=True)
+def packets_dropped():
+    """Packets that a full receive queue drops are those that the kernel counts for the socket, though another process
+    sends them."""
+    with installed("drops"):
+        u = Worker()
+        u.start()
+        attach(u, "--probes=requests,custom:drops")
+        u.do("import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('127.0.0.1', 0)); "
+             "s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)\n"
+             "open('/run/custom-port', 'w').write(str(s.getsockname()[1]))")
+        with open("/run/custom-port") as f:
+            port = int(f.read())
+        os.unlink("/run/custom-port")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender, occupied():
+            for _ in range(500):
+                sender.sendto(b"x" * 500, ("127.0.0.1", port))
+        with open("/proc/net/udp") as f:
+            dropped = next(int(line.split()[-1]) for line in f if f":{port:04X} " in line)
+        check(dropped > 400, f"{dropped} packets dropped")
+        equal(custom(u, "drops.packets.count"), dropped, "packets")
+
+
+@test(deadline=60, quiet="alone")
+def latency_of_disks():
+    """Each write past the page cache is a request to the disk."""
+    def devices(unit):
+        return entries(unit, "disk.latency", "device")
+    with installed("disk"):
+        u = Disk("write-100")
+        attach(u, "--probes=requests,custom:disk")
+        u.start()
+        before = sum(devices(u).values())
+        u.go("write-100")
+        wait_for("all are counted", lambda: sum(devices(u).values()) - before >= 100)
+        equal(sum(devices(u).values()) - before, 100, "requests")
+        check(all(os.path.exists(f"/sys/block/{name}") for name in devices(u)), f"devices {devices(u)}")
+        qosctl("detach", u.name)
+
+
+@test(deadline=60, own_daemon=True)
+def threshold():
+    """A threshold of a custom metric is violated and met as others, and has the value of Get."""
+    with installed("started"):
+        u = Worker()
+        u.start()
+        attach(u, "--probes=requests,custom:started")
+        qosctl("set-threshold", u.name, "many: custom.started.programs.count > 20 over 5s")
+
+        def state():
+            return [(t["state"], t.get("value")) for t in qosctl_json("list-thresholds", u.name)][0]
+        wait_for("it is met", lambda: state()[0] == "ok", timeout=20)
+        u.do("import subprocess\nfor i in range(60): subprocess.run(['/bin/true'])")
+        wait_for("it is violated", lambda: state()[0] == "violated")
+        check(state()[1] >= 60, f"value {state()[1]}")
+        wait_for("it is met again", lambda: state()[0] == "ok", timeout=20)
+        qosctl("wait", u.name, "custom.started.programs.count < 1 over 1s", "--timeout=20s", timeout=30)
+        for rule, message in (("custom.started.programs", "is no metric of a custom probe"),
+                              ("custom.started.programs.p101", "is no metric of a custom probe"),
+                              ("custom.started.programs.value.p99", "is no metric of a custom probe")):
+            error = qosctl("set-threshold", u.name, f"x: {rule} > 1", ok=False).stderr
+            check(message in error, error)
+        qosctl("set-threshold", u.name, "none: custom.started.other.rate > 1")
+        equal([t["state"] for t in qosctl_json("list-thresholds", u.name) if t["name"] == "none"], ["unknown"], "state")

@@ -326,7 +326,11 @@ bool manager_probes_are_restricted(Manager *m, ProbeMask probes, QosError *e) {
                         name = probe_mask_name(i);
         (void) qos_error_set(e, QOS_ERROR_PROBE_NOT_PERMITTED, name,
                              "the probe '%s' slows down every process of the machine and needs "
-                             "authorization (org.qosd1.attach), also from the owner of the control group",
-                             name);
+                             "authorization (org.qosd1.%s), also from the owner of the control group",
+                             name, probes & PROBES_CUSTOM ? "probe" : "attach");
         return true;
+}
+
+bool manager_probes_are_custom(const Manager *m, ProbeMask probes) {
+        return (probes ?: m->config.default_probes) & PROBES_CUSTOM;
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
+#include <math.h>
+
 #include "custom-source.h"
 #include "hierarchy.h"
 #include "unit-custom.h"
@@ -11,13 +13,11 @@ static void device_format(uint32_t device, char *ret, size_t size) {
         (void) snprintf(ret, size, "%s", name);
 }
 
-static int unit_write_custom(const Unit *u, unsigned i, uint64_t window, JsonWriter *w) {
-        const CustomManifest *manifest = u->manager->custom.probes[i].manifest;
+/* Reads the maps of the unit and its descendants for a probe that the unit has a map for. */
+static int unit_read_custom(const Unit *u, unsigned i, uint64_t now, uint64_t window, CustomReading *ret) {
         CustomSource sources[UNITS_MAX_LIMIT];
         Manager *m = u->manager;
-        CustomReading reading;
         size_t n = 0;
-        int r;
 
         sources[n++] = unit_get_custom_source(u, i);
         for (unsigned k = 0; (k = unit_next_inner_slot(u, k)) < UNITS_MAX_LIMIT; k++) {
@@ -26,17 +26,47 @@ static int unit_write_custom(const Unit *u, unsigned i, uint64_t window, JsonWri
                 if (other && other->view && other->custom[i].map)
                         sources[n++] = unit_get_custom_source(other, i);
         }
-        r = custom_read(&(CustomSources){ .manifest = manifest,
-                                          .sources = sources,
-                                          .n = n,
-                                          .since = u->custom[i].watched_since,
-                                          .before = &u->custom[i].base },
-                        now_nsec(CLOCK_MONOTONIC), window, &reading);
+        return custom_read(&(CustomSources){ .manifest = m->custom.probes[i].manifest,
+                                             .sources = sources,
+                                             .n = n,
+                                             .since = u->custom[i].watched_since,
+                                             .before = &u->custom[i].base },
+                           now, window, ret);
+}
+
+static int unit_write_custom(const Unit *u, unsigned i, uint64_t window, JsonWriter *w) {
+        CustomReading reading;
+        int r;
+
+        r = unit_read_custom(u, i, now_nsec(CLOCK_MONOTONIC), window, &reading);
         if (r < 0)
                 return r == -EAGAIN ? 0 : r;
-        custom_reading_write(&reading, manifest, m->config.minimum_samples, device_format, w);
+        custom_reading_write(&reading, u->manager->custom.probes[i].manifest,
+                             u->manager->config.minimum_samples, device_format, w);
         custom_reading_done(&reading);
         return 0;
+}
+
+double unit_get_custom_value(const Unit *u, const char *path, CustomField field, uint64_t now,
+                             uint64_t window) {
+        const char *metric = strchr(path, '.');
+        CustomReading reading;
+        double value;
+
+        for (unsigned i = 0; metric && i < CUSTOM_PROBES_MAX; i++) {
+                const char *name = probe_mask_custom_name(i);
+
+                if (!u->custom[i].map || !name || strlen(name) != (size_t) (metric - path) ||
+                    memcmp(name, path, strlen(name)) != 0)
+                        continue;
+                if (unit_read_custom(u, i, now, window, &reading) < 0)
+                        return NAN;
+                value = custom_reading_get(&reading, u->manager->custom.probes[i].manifest, metric + 1,
+                                           field, u->manager->config.minimum_samples);
+                custom_reading_done(&reading);
+                return value;
+        }
+        return NAN;
 }
 
 static int unit_write_all_custom(const Unit *u, uint64_t window, sd_json_variant **ret) {

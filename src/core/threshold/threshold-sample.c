@@ -14,6 +14,7 @@
 #include "service-manager.h"
 #include "threshold-monitor.h"
 #include "threshold-sample.h"
+#include "unit-custom.h"
 #include "unit-map.h"
 #include "unit-mounts.h"
 #include "unit-peers.h"
@@ -86,6 +87,8 @@ void threshold_sample_init(ThresholdSample *sample, uint64_t window) {
 void threshold_sample_require(ThresholdSample *sample, const ThresholdRule *rule) {
         const Metric *metric = rule->metric;
 
+        if (metric_is_custom(metric))
+                return; /* read by itself */
         if (METRIC_IS_IN(metric, storage)) {
                 sample->needs_storage = true;
                 return;
@@ -162,7 +165,7 @@ static void threshold_sample_read_network(UnitReading *r, ThresholdSample *sampl
 /* Whether the metric is not one of requests. */
 static bool metric_is_of_other_map(const Metric *metric) {
         return METRIC_IS_IN(metric, contention) || METRIC_IS_IN(metric, storage) ||
-               METRIC_IS_IN(metric, network);
+               METRIC_IS_IN(metric, network) || metric_is_custom(metric);
 }
 
 void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *sample) {
@@ -262,6 +265,11 @@ static double sample_get_value(Unit *u, const ThresholdSample *sample, const Thr
         uint64_t n;
         double real;
 
+        if (metric_is_custom(rule->metric)) {
+                *ret_samples = ABSENT;
+                return unit_get_custom_value(u, rule->selector, metric_get_custom_field(rule->metric),
+                                             sample->now, sample->window);
+        }
         *ret_samples = METRIC_IS_IN(rule->metric, requests.client) ? sample->metrics.requests.client.count :
                        metric_is_of_other_map(rule->metric) ? ABSENT : sample->metrics.requests.server.count;
         if (*rule->selector && METRIC_IS_IN(rule->metric, storage)) {
