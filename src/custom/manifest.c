@@ -311,6 +311,9 @@ static int reader_read_value(Reader *r, xmlNode *n, uint64_t seen[static MANIFES
                                               SD_JSON_BUILD_PAIR_STRING("name", get(&e, VALUE_NAME)));
 }
 
+/* Labels that exports have themselves. */
+static const char *const reserved_labels[] = { "unit", "le", "rest", NULL };
+
 static int reader_read_label(Reader *r, xmlNode *n, sd_json_variant **labels) {
         _cleanup_(json_unrefp) sd_json_variant *values = NULL;
         uint64_t seen[MANIFEST_VALUES_MAX] = {};
@@ -333,6 +336,9 @@ static int reader_read_label(Reader *r, xmlNode *n, sd_json_variant **labels) {
         if (array_contains(*labels, "name", get(&e, LABEL_NAME)))
                 return reader_fail(r, n, "<metric> has two labels '%s'.", get(&e, LABEL_NAME));
 
+        if (strv_contains(reserved_labels, get(&e, LABEL_NAME)))
+                return reader_fail(r, n, "The name of a label is '%s', which is reserved.",
+                                   get(&e, LABEL_NAME));
         map = streq(get(&e, LABEL_DECODER), "map");
         for (xmlNode *c = n->children; c && k >= 0; c = c ? c->next : NULL) {
                 k = reader_next(r, "label", &c);

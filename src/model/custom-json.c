@@ -7,6 +7,7 @@
 #include "custom-window.h"
 #include "parse.h"
 #include "quantiles.h"
+#include "snapshot-json.h"
 #include "window.h"
 
 /* Size of a label value as text: that of a named value in the manifest. */
@@ -120,10 +121,24 @@ static bool cells_are_empty(const CustomMetric *m, const uint64_t *cells) {
         return true;
 }
 
-static void write_entries(const CustomReading *reading, const CustomMetric *m, size_t metric,
-                          unsigned minimum_samples, custom_device_t device_name, JsonWriter *w) {
+static void write_labels(const CustomMetric *m, const CustomRow *row, custom_device_t device_name,
+                         JsonWriter *w) {
         char text[LABEL_SIZE];
 
+        if (row->rest) {
+                json_writer_add_boolean(w, "rest", true);
+                return;
+        }
+        json_writer_open_object(w, "labels", strlen("labels"));
+        for (size_t i = 0; i < m->place.labels; i++) {
+                label_format(m->labels + i, row->labels.bytes[i], device_name, text);
+                json_writer_add_string(w, m->labels[i].name, text);
+        }
+        json_writer_close(w);
+}
+
+static void write_entries(const CustomReading *reading, const CustomMetric *m, size_t metric,
+                          unsigned minimum_samples, custom_device_t device_name, JsonWriter *w) {
         json_writer_open_array(w, "entries");
         for (const CustomRow *row = reading->rows; row < reading->rows + reading->n_rows; row++) {
                 const uint64_t *cells = reading->cells + row->cells;
@@ -131,16 +146,7 @@ static void write_entries(const CustomReading *reading, const CustomMetric *m, s
                 if (row->metric != metric || cells_are_empty(m, cells))
                         continue;
                 json_writer_open_object(w, NULL, 0);
-                if (row->rest)
-                        json_writer_add_boolean(w, "rest", true);
-                else {
-                        json_writer_open_object(w, "labels", strlen("labels"));
-                        for (size_t i = 0; i < m->place.labels; i++) {
-                                label_format(m->labels + i, row->labels.bytes[i], device_name, text);
-                                json_writer_add_string(w, m->labels[i].name, text);
-                        }
-                        json_writer_close(w);
-                }
+                write_labels(m, row, device_name, w);
                 write_values(w, m, cells, reading->covered, minimum_samples);
                 json_writer_close(w);
         }
@@ -215,4 +221,31 @@ void custom_reading_write(const CustomReading *reading, const CustomManifest *m,
                 json_writer_close(w);
         }
         json_writer_close(w);
+}
+
+void custom_reading_export(const CustomReading *reading, const CustomManifest *m,
+                           custom_device_t device_name, JsonWriter *w) {
+        for (const CustomRow *row = reading->rows; row < reading->rows + reading->n_rows; row++) {
+                const CustomMetric *metric = m->metrics + row->metric;
+                const uint64_t *cells = reading->cells + row->cells;
+                bool histogram = metric->place.type == QOS_CUSTOM_HISTOGRAM;
+
+                if (metric->place.labels > 0 && cells_are_empty(metric, cells))
+                        continue;
+                json_writer_open_object(w, NULL, 0);
+                json_writer_add_string(w, "probe", m->name);
+                json_writer_add_string(w, "metric", metric->name);
+                json_writer_add_string(w, "type", histogram ? "histogram" :
+                                       metric->place.type == QOS_CUSTOM_COUNTER ? "counter" : "gauge");
+                json_writer_add_string(w, "unit", metric->unit);
+                json_writer_add_string(w, "description", metric->description);
+                if (metric->place.labels > 0)
+                        write_labels(metric, row, device_name, w);
+                if (histogram)
+                        exported_bins_write(w, metric->place.labels > 0 ? 0 : HISTOGRAM_COARSE_SCHEMA,
+                                            cells + 1, cells[0]);
+                else
+                        json_writer_add_unsigned(w, "value", cells[0]);
+                json_writer_close(w);
+        }
 }

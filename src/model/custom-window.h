@@ -59,3 +59,7 @@ double custom_reading_get(const CustomReading *reading, const CustomManifest *m,
 typedef void (*custom_device_t)(uint32_t device, char *ret, size_t size);
 void custom_reading_write(const CustomReading *reading, const CustomManifest *m, unsigned minimum_samples,
                           custom_device_t device_name, JsonWriter *w);
+
+/* Adds an ExportedCustom for each entry with a value, to an array. The reading is of WINDOW_TOTAL. */
+void custom_reading_export(const CustomReading *reading, const CustomManifest *m,
+                           custom_device_t device_name, JsonWriter *w);

@@ -295,26 +295,31 @@ static void add_gauges(JsonWriter *w, const Metrics *values) {
         json_writer_close_some(w);
 }
 
-static void add_total_distribution(JsonWriter *w, const TotalDistribution *d) {
+void exported_bins_write(JsonWriter *w, int schema, const uint64_t *bins, uint64_t sum) {
+        unsigned n = window_bins_number(schema);
         uint64_t count = 0;
 
-        json_writer_open_object(w, NULL, 0);
-        json_writer_add_string(w, "metric", d->metric);
-        json_writer_add_integer(w, "schema", d->schema);
-        json_writer_add_unsigned(w, "sum", d->sum);
+        json_writer_add_integer(w, "schema", schema);
+        json_writer_add_unsigned(w, "sum", sum);
         json_writer_open_array(w, "indexes");
-        for (unsigned i = 0; i < d->n_bins; i++)
-                if (d->bins[i] > 0)
-                        json_writer_add_integer(w, NULL, window_bins_get_index(d->schema, i));
+        for (unsigned i = 0; i < n; i++)
+                if (bins[i] > 0)
+                        json_writer_add_integer(w, NULL, window_bins_get_index(schema, i));
         json_writer_close(w);
         json_writer_open_array(w, "counts");
-        for (unsigned i = 0; i < d->n_bins; i++)
-                if (d->bins[i] > 0) {
-                        json_writer_add_unsigned(w, NULL, d->bins[i]);
-                        count += d->bins[i];
+        for (unsigned i = 0; i < n; i++)
+                if (bins[i] > 0) {
+                        json_writer_add_unsigned(w, NULL, bins[i]);
+                        count += bins[i];
                 }
         json_writer_close(w);
         json_writer_add_unsigned(w, "count", count);
+}
+
+static void add_total_distribution(JsonWriter *w, const TotalDistribution *d) {
+        json_writer_open_object(w, NULL, 0);
+        json_writer_add_string(w, "metric", d->metric);
+        exported_bins_write(w, d->schema, d->bins, d->sum);
         json_writer_close(w);
 }
 
@@ -390,6 +395,8 @@ int totals_to_text(const UnitIdentity *u, const UnitTotals *t, char **ret) {
                 json_writer_add_unsigned(&w, "network", t->cost_network);
         json_writer_close_some(&w);
         json_writer_add_unsigned(&w, "drops", t->snapshot.drops);
+        if (t->custom)
+                json_writer_add_variant(&w, "custom", t->custom);
         if (t->tables)
                 add_tables(&w, &t->snapshot);
         json_writer_close(&w);

@@ -19,6 +19,9 @@ int snapshot_to_text(const UnitIdentity *u, const Snapshot *s, bool peers, char 
 /* Returns 0 if the value is absent; *ret is unchanged then. */
 int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant **ret);
 
+/* Adds the fields of an ExportedHistogram but its name. bins: all of the schema. */
+void exported_bins_write(JsonWriter *w, int schema, const uint64_t *bins, uint64_t sum);
+
 /* Returns an ExportedUnit as text. */
 int totals_to_text(const UnitIdentity *u, const UnitTotals *t, char **ret);
 

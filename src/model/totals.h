@@ -3,6 +3,8 @@
 
 /* Totals of a unit since the attach, for exports. */
 
+#include <systemd/sd-json.h>
+
 #include "contention-map.h"
 #include "objective-history.h"
 #include "snapshot.h"
@@ -34,6 +36,8 @@ typedef struct UnitTotals {
         size_t n_objectives;
         uint64_t cost_requests, cost_contention, cost_storage, cost_network; /* run time of qosd's programs
                                          * for the unit, ns; ABSENT */
+        sd_json_variant
+                *custom; /* entries of metrics of custom probes (ExportedCustom); owned; NULL: none */
         bool tables;                    /* the snapshot includes endpoints and devices, with counters and
                                          * requests in flight, see endpoint-totals.h */
 } UnitTotals;

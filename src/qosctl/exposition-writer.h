@@ -26,7 +26,7 @@ typedef struct Label {
         const char *name, *value;
 } Label;
 
-#define LABELS_MAX 3U
+#define LABELS_MAX 4U
 
 typedef struct Sample {
         Label labels[LABELS_MAX];

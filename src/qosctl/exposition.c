@@ -601,6 +601,126 @@ static int write_tables(Output *o, const ExportedUnits *units) {
         return 0;
 }
 
+/* ---- custom probes ------------------------------------------------------------------------------------ */
+
+/* Limit of metrics of all custom probes, as many as the daemon may have. */
+#define CUSTOM_METRICS_MAX 256U
+
+static bool custom_is_same(sd_json_variant *a, sd_json_variant *b) {
+        return streq_ptr(value_string(a, "probe"), value_string(b, "probe")) &&
+                streq_ptr(value_string(a, "metric"), value_string(b, "metric"));
+}
+
+/* Calls handler for each entry of a metric of custom probes; NULL: of all metrics. */
+static int foreach_custom(const ExportedUnits *units, sd_json_variant *metric,
+                          int (*handler)(const ExportedUnit *u, sd_json_variant *entry, void *userdata),
+                          void *userdata) {
+        for (size_t i = 0; i < units->n; i++) {
+                sd_json_variant *custom = value_find(units->items[i].unit, "custom");
+
+                for (size_t k = 0; custom && k < sd_json_variant_elements(custom); k++) {
+                        sd_json_variant *entry = sd_json_variant_by_index(custom, k);
+                        int r = 0;
+
+                        if (!metric || custom_is_same(metric, entry))
+                                r = handler(units->items + i, entry, userdata);
+                        if (r < 0)
+                                return r;
+                }
+        }
+        return 0;
+}
+
+typedef struct CustomMetrics {
+        sd_json_variant *first[CUSTOM_METRICS_MAX];     /* an entry of each metric */
+        size_t n;
+} CustomMetrics;
+
+static int collect_custom(const ExportedUnit *u, sd_json_variant *entry, void *userdata) {
+        CustomMetrics *all = userdata;
+
+        if (!value_string(entry, "probe") || !value_string(entry, "metric"))
+                return -EBADMSG;
+        for (size_t i = 0; i < all->n; i++)
+                if (custom_is_same(all->first[i], entry))
+                        return 0;
+        if (all->n < CUSTOM_METRICS_MAX)
+                all->first[all->n++] = entry;
+        return 0;
+}
+
+typedef struct CustomFamily {
+        Output *output;
+        Family family;
+        unsigned buckets_max;
+} CustomFamily;
+
+static void sample_set_labels(Sample *s, sd_json_variant *entry) {
+        sd_json_variant *labels = value_find(entry, "labels");
+
+        if (value_boolean(entry, "rest"))
+                s->labels[s->n_labels++] = (Label) { "rest", "true" };
+        for (size_t i = 0; labels && i + 1 < sd_json_variant_elements(labels) && s->n_labels < LABELS_MAX;
+             i += 2)
+                s->labels[s->n_labels++] = (Label) {
+                        sd_json_variant_string(sd_json_variant_by_index(labels, i)),
+                        sd_json_variant_string(sd_json_variant_by_index(labels, i + 1)),
+                };
+}
+
+static int write_custom_entry(const ExportedUnit *u, sd_json_variant *entry, void *userdata) {
+        _cleanup_sparse_histogram_ SparseHistogram h = {};
+        CustomFamily *f = userdata;
+        Sample s = unit_sample(u);
+        int r;
+
+        sample_set_labels(&s, entry);
+        if (f->family.type == FAMILY_HISTOGRAM) {
+                r = sparse_histogram_parse(entry, &h);
+                if (r < 0)
+                        return r;
+                sparse_histogram_limit(&h, f->buckets_max);
+                s.kind = SAMPLE_HISTOGRAM;
+                s.histogram = &h;
+        } else if (!value_unsigned(entry, "value", &s.n))
+                return 0;
+        else
+                s.kind = streq_ptr(value_string(entry, "unit"), "ns") ? SAMPLE_NSEC : SAMPLE_INTEGER;
+        return output_add(f->output, &f->family, &s);
+}
+
+/* Names of probes and metrics are letters and digits, of which different ones may differ by case alone:
+ * they are not divided into words. */
+static int write_custom_metric(Output *o, sd_json_variant *metric, unsigned buckets_max,
+                               const ExportedUnits *units) {
+        const char *unit = value_string(metric, "unit"), *type = value_string(metric, "type"),
+                   *suffix = streq_ptr(unit, "ns") ? "seconds" : streq_ptr(unit, "bytes") ? "bytes" : NULL;
+        _cleanup_free_ char *name = NULL;
+        CustomFamily f = { .output = o, .buckets_max = buckets_max };
+        int r;
+
+        if (asprintf(&name, "qosd_custom_%s_%s%s%s", value_string(metric, "probe"),
+                     value_string(metric, "metric"), suffix ? "_" : "", strempty(suffix)) < 0) {
+                name = NULL;
+                return -ENOMEM;
+        }
+        f.family = (Family) { .name = name, .unit = suffix, .help = value_string(metric, "description") };
+        f.family.type = streq_ptr(type, "histogram") ? FAMILY_HISTOGRAM :
+                        streq_ptr(type, "counter") ? FAMILY_COUNTER : FAMILY_GAUGE;
+        r = foreach_custom(units, metric, write_custom_entry, &f);
+        return r < 0 ? r : output_end(o);
+}
+
+static int write_custom(Output *o, unsigned buckets_max, const ExportedUnits *units) {
+        CustomMetrics all = {};
+        int r;
+
+        r = foreach_custom(units, NULL, collect_custom, &all);
+        for (size_t i = 0; i < all.n && r >= 0; i++)
+                r = write_custom_metric(o, all.first[i], buckets_max, units);
+        return r;
+}
+
 static int write_units(Output *o, const ExpositionOptions *options, const Replies *catalogue,
                        const ExportedUnits *units) {
         int r;
@@ -616,6 +736,8 @@ static int write_units(Output *o, const ExpositionOptions *options, const Replie
                 r = write_cost(o, options->scope, units);
         if (r >= 0)
                 r = write_objectives(o, units);
+        if (r >= 0 && options->scope != EXPOSITION_REQUESTS)
+                r = write_custom(o, options->buckets_max, units);
         return r < 0 ? r : write_tables(o, units);
 }
 
@@ -631,9 +753,9 @@ static uint64_t bound_series(const ExportedUnits *units) {
         for (size_t i = 0; i < units->n; i++) {
                 const ExportedUnit *u = &units->items[i];
 
-                n += 4 + elements(u->totals) / 2 + elements(u->gauges) / 2 +
-                     2 * elements(u->histograms) +
-                     3 * elements(value_find(u->unit, "objectives"));
+                n += 4 + elements(u->totals) / 2 + elements(u->gauges) / 2 + 2 * elements(u->histograms) +
+                     3 * elements(value_find(u->unit, "objectives")) +
+                     elements(value_find(u->unit, "custom"));
                 if (i < units->n_tables)
                         n += ELEMENTSOF(table_figures) * (elements(value_find(u->unit, "endpoints")) +
                                                           elements(value_find(u->unit, "devices")) +

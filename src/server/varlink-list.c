@@ -187,7 +187,7 @@ static int connection_go_on_listing_units(Connection *c) {
 }
 
 static int connection_send_totals(Connection *c, Unit *u) {
-        _cleanup_free_ UnitTotals *totals = NULL;
+        _cleanup_(unit_totals_freep) UnitTotals *totals = NULL;
         _cleanup_free_ char *text = NULL;
         UnitIdentity identity;
         int r;

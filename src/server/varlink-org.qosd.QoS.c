@@ -116,6 +116,34 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, 0));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                ExportedCustom,
+                FIELD_COMMENT("Name of the custom probe"),
+                SD_VARLINK_DEFINE_FIELD(probe, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("Name of the metric"),
+                SD_VARLINK_DEFINE_FIELD(metric, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("counter, gauge or histogram"),
+                SD_VARLINK_DEFINE_FIELD(type, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("1, bytes or ns"),
+                SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("What is measured"),
+                SD_VARLINK_DEFINE_FIELD(description, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("Values of the labels of this entry, by name; absent if the metric has no "
+                              "labels"),
+                SD_VARLINK_DEFINE_FIELD(labels, SD_VARLINK_STRING, SD_VARLINK_MAP|SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Whether this is the sum of all that have no entry of their own; absent if "
+                              "not"),
+                SD_VARLINK_DEFINE_FIELD(rest, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Value of a counter since the unit has been observed with the probe, or of a "
+                              "gauge"),
+                SD_VARLINK_DEFINE_FIELD(value, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Buckets of a histogram since then, as those of an ExportedHistogram"),
+                SD_VARLINK_DEFINE_FIELD(schema, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_FIELD(sum, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_FIELD(indexes, SD_VARLINK_INT, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_FIELD(counts, SD_VARLINK_INT, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 ExportedObjective,
                 FIELD_COMMENT("Name of the threshold"),
                 SD_VARLINK_DEFINE_FIELD(threshold, SD_VARLINK_STRING, 0),
@@ -163,6 +191,10 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(cost, SD_VARLINK_INT, SD_VARLINK_MAP|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Events of this unit that could not be recorded, since the attach"),
                 SD_VARLINK_DEFINE_FIELD(drops, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Entries of metrics of custom probes, of a reading of their own; absent if "
+                              "the unit is observed with none"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(custom, ExportedCustom,
+                                                SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("With \"tables\": counters since the attach, and requests in flight, of each "
                               "endpoint that is neither a Unix socket nor excluded; absent if they are not "
                               "known. Counters do not fall between exports with the same attachedSince, "
@@ -612,6 +644,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 SYMBOL_COMMENT("Threshold on a quantile as an objective: requests within the limit, and the "
                                "share that is wanted"),
                 &vl_type_ExportedObjective,
+                SYMBOL_COMMENT("An entry of a metric of a custom probe"),
+                &vl_type_ExportedCustom,
                 SYMBOL_COMMENT("Counters and distributions of a unit since the attach, and gauges, from one "
                                "reading"),
                 &vl_type_ExportedUnit,

@@ -105,6 +105,9 @@ def programs_started():
             u.restart()
             wait_for("all have run", lambda: custom(outer, "started.programs.count") >= 54)
         equal(custom(outer, "started.programs.count"), 54, "programs after a crash")
+        exported = [line for line in qosctl("metrics", "--verbose", outer).stdout.splitlines()
+                    if line.startswith("qosd_custom")]
+        equal(exported, [f'qosd_custom_started_programs_total{{unit="{outer}"}} 54'], "export")
         qosctl("detach", outer)
         equal([p["state"] for p in rows_of("started")], ["idle"], "programs of the probe")
 

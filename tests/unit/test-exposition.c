@@ -130,6 +130,53 @@ static void test_parse_limits(void) {
         check(exposition_parse_buckets("18446744073709551776", &n) == -EINVAL);
 }
 
+/* Metrics of custom probes of two units, whose samples are of one family each. */
+static void test_custom(void) {
+        const ExpositionOptions options = { .format = EXPOSITION_OPENMETRICS, .scope = EXPOSITION_PROBES };
+        Replies catalogue = REPLIES_INIT, exports = REPLIES_INIT;
+        static const char *const units[] = { "a", "b" };
+        sd_json_variant *v;
+        char *text = NULL, json[1024];
+        size_t size = 0;
+        FILE *f;
+
+        for (unsigned i = 0; i < 2; i++) {
+                (void) snprintf(
+                        json, sizeof(json),
+                        "{'unit':{'name':'%s','custom':["
+                        "{'probe':'started','metric':'programs','type':'counter','unit':'1',"
+                                "'description':'p',"
+                        "'labels':{'program':'sh','by':'x'},'value':%u},"
+                        "{'probe':'started','metric':'programs','type':'counter','unit':'1',"
+                                "'description':'p',"
+                        "'rest':true,'value':7},"
+                        "{'probe':'started','metric':'size','type':'gauge','unit':'bytes',"
+                                "'description':'s',"
+                        "'value':9},"
+                        "{'probe':'runqueue','metric':'wait','type':'histogram','unit':'ns',"
+                                "'description':'w',"
+                        "'schema':3,'sum':2000000000,'indexes':[0],'counts':[2],'count':2}]}}",
+                        units[i], i + 3);
+                v = parse(json);
+                check(replies_add(&exports, v, NULL) == 0);
+                (void) sd_json_variant_unref(v);
+        }
+        f = open_memstream(&text, &size);
+        check(f && exposition_write(f, &options, &catalogue, &exports) == 0 && fclose(f) == 0);
+        check(strstr(text, "# HELP qosd_custom_started_programs p\n"
+                           "# TYPE qosd_custom_started_programs counter\n"
+                           "qosd_custom_started_programs_total{unit=\"a\",program=\"sh\",by=\"x\"} 3\n"
+                           "qosd_custom_started_programs_total{unit=\"a\",rest=\"true\"} 7\n"
+                           "qosd_custom_started_programs_total{unit=\"b\",program=\"sh\",by=\"x\"} 4\n"
+                           "qosd_custom_started_programs_total{unit=\"b\",rest=\"true\"} 7\n"));
+        check(strstr(text, "qosd_custom_started_size_bytes{unit=\"a\"} 9\n"));
+        check(strstr(text, "qosd_custom_runqueue_wait_seconds_count{unit=\"b\"} 2\n"));
+        check(strstr(text, "qosd_custom_runqueue_wait_seconds_sum{unit=\"b\"} 2"));
+        free(text);
+        replies_done(&exports);
+        replies_done(&catalogue);
+}
+
 #if HAVE_PROTOBUF
 #define SAME(a, b) (fabs((a) - (b)) < 1e-12)
 
@@ -223,6 +270,7 @@ int main(void) {
         test_invalid();
         test_limits();
         test_parse_limits();
+        test_custom();
 #if HAVE_PROTOBUF
         test_protobuf();
 #endif

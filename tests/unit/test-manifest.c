@@ -92,6 +92,7 @@ static void test_invalid(void) {
                       "expected 'ns'");
         check_invalid(LABEL("<value key='1' name='x'/>"), 3, "<metric> contains <value>, expected <label>");
         check_invalid(LABEL("<label name='l' decoder='regexp'/>"), 3, "expected one of: uint, map");
+        check_invalid(LABEL("<label name='unit' decoder='uint'/>"), 3, "'unit', which is reserved");
         check_invalid(LABEL("<label name='l' decoder='map'/>"), 3, "has no <value>");
         check_invalid(LABEL("<label name='l' decoder='uint'><value key='1' name='x'/></label>"), 3,
                       "with the decoder 'map' only");

@@ -7,6 +7,7 @@
 #include "hierarchy.h"
 #include "objective.h"
 #include "probe.h"
+#include "unit-custom.h"
 #include "unit-histogram.h"
 #include "unit-totals.h"
 
@@ -112,7 +113,17 @@ int unit_get_totals(Unit *u, bool tables, UnitTotals **ret) {
                 if (r < 0)
                         return r;
         }
+        r = unit_export_custom(u, &t->custom);
+        if (r < 0)
+                return r;
 
         *ret = TAKE_PTR(t);
         return 0;
+}
+
+UnitTotals* unit_totals_free(UnitTotals *t) {
+        if (t)
+                (void) sd_json_variant_unref(t->custom);
+        free(t);
+        return NULL;
 }

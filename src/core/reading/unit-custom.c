@@ -88,3 +88,40 @@ int unit_custom_to_json(const Unit *u, uint64_t window, sd_json_variant **ret) {
                 any = any || u->custom[i].map;
         return any && u->view ? unit_write_all_custom(u, window, ret) : 0;
 }
+
+static int unit_write_exports(const Unit *u, JsonWriter *w) {
+        int r = 0;
+
+        for (unsigned i = 0; i < CUSTOM_PROBES_MAX && r >= 0; i++) {
+                CustomReading reading;
+
+                if (!u->custom[i].map)
+                        continue;
+                r = unit_read_custom(u, i, now_nsec(CLOCK_MONOTONIC), WINDOW_TOTAL, &reading);
+                if (r < 0)
+                        break;
+                custom_reading_export(&reading, u->manager->custom.probes[i].manifest, device_format, w);
+                custom_reading_done(&reading);
+        }
+        return r;
+}
+
+int unit_export_custom(const Unit *u, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *object = NULL;
+        JsonWriter w;
+        int r;
+
+        *ret = NULL;
+        if (!u->view)
+                return 0;
+        json_writer_begin(&w, /* text= */ false);
+        json_writer_open_array(&w, "custom");
+        r = unit_write_exports(u, &w);
+        json_writer_close_some(&w);
+        if (r >= 0)
+                r = json_writer_finish_variant(&w, &object);
+        json_writer_done(&w);
+        if (r >= 0)
+                *ret = sd_json_variant_ref(sd_json_variant_by_key(object, "custom"));
+        return r;
+}

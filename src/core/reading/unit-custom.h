@@ -12,3 +12,6 @@ int unit_custom_to_json(const Unit *u, uint64_t window, sd_json_variant **ret);
 /* Value of "PROBE.METRIC" (custom-metric.h); NaN: there is none. */
 double unit_get_custom_value(const Unit *u, const char *path, CustomField field, uint64_t now,
                              uint64_t window);
+
+/* Totals of all custom probes as an array of ExportedCustom; NULL: the unit is observed with none. */
+int unit_export_custom(const Unit *u, sd_json_variant **ret);
