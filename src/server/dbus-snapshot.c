@@ -3,6 +3,7 @@
 /* Snapshot() and SnapshotMounts() */
 
 #include "dbus-client.h"
+#include "dbus-custom.h"
 #include "metric.h"
 #include "mounts.h"
 
@@ -80,6 +81,8 @@ int method_snapshot(BusServer *b, sd_bus_message *m, sd_bus_error *error) {
                 r = sd_bus_message_append(reply, "{sv}", "cost.share", "d", s.cost_share);
         for (size_t i = 0; i < metric_table_size && r >= 0; i++)
                 r = append_metric(reply, metric_table + i, &s.metrics);
+        if (r >= 0)
+                r = append_custom_metrics(reply, u, window);
         if (r >= 0)
                 r = sd_bus_message_close_container(reply);
         if (r < 0)

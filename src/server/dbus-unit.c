@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "dbus-custom.h"
 #include "dbus-overview.h"
 #include "dbus-unit.h"
 #include "hierarchy.h"
@@ -14,6 +15,7 @@ typedef struct Shown {
 } Shown;
 
 #include "vtable-contention.h"
+#include "vtable-custom.h"
 #include "vtable-network.h"
 #include "vtable-requests.h"
 #include "vtable-storage.h"
@@ -63,7 +65,7 @@ typedef struct CachedVerdict {
 struct DBusUnits {
         Manager *manager;
         sd_bus *bus;
-        sd_bus_slot *slots[2 * (ELEMENTSOF(shown_table) + 2)];
+        sd_bus_slot *slots[2 * (ELEMENTSOF(shown_table) + 3)];
         size_t n_slots;
 
         bool subscribed;
@@ -203,6 +205,18 @@ static int unit_property_get_thresholds(sd_bus *bus, const char *path, const cha
                                                   threshold_state_to_string(t->machine.state),
                                                   t->since / NSEC_PER_USEC);
         }
+        return r < 0 ? r : sd_bus_message_close_container(reply);
+}
+
+static int custom_property_get_metrics(sd_bus *bus, const char *path, const char *interface,
+                                       const char *property, sd_bus_message *reply, void *userdata,
+                                       sd_bus_error *error) {
+        Unit *u = ASSERT_PTR(userdata);
+        int r;
+
+        r = sd_bus_message_open_container(reply, 'a', "{sv}");
+        if (r >= 0)
+                r = append_custom_metrics(reply, u, u->manager->config.default_window_nsec);
         return r < 0 ? r : sd_bus_message_close_container(reply);
 }
 
@@ -474,6 +488,22 @@ static int append_vtable(DBusUnits *o, const char *path, const char *interface, 
         return r;
 }
 
+static int open_interface(sd_bus_message *m, const char *interface) {
+        int r;
+
+        r = sd_bus_message_open_container(m, 'e', "sa{sv}");
+        if (r >= 0)
+                r = sd_bus_message_append(m, "s", interface);
+        return r < 0 ? r : sd_bus_message_open_container(m, 'a', "{sv}");
+}
+
+static int close_interface(sd_bus_message *m) {
+        int r;
+
+        r = sd_bus_message_close_container(m);
+        return r < 0 ? r : sd_bus_message_close_container(m);
+}
+
 /* The interfaces that sd-bus adds to each object have no properties here. Unit_INTERFACE, the last one of
  * shown_table, has properties of two vtables. */
 static int append_interfaces(DBusUnits *o, Unit *u, const char *path, sd_bus_message *m) {
@@ -482,22 +512,22 @@ static int append_interfaces(DBusUnits *o, Unit *u, const char *path, sd_bus_mes
         r = sd_bus_message_append(m, "{sa{sv}}{sa{sv}}{sa{sv}}", "org.freedesktop.DBus.Peer", 0,
                                   "org.freedesktop.DBus.Introspectable", 0,
                                   "org.freedesktop.DBus.Properties", 0);
+        if (r >= 0)
+                r = open_interface(m, Custom_INTERFACE);
+        if (r >= 0)
+                r = append_vtable(o, path, Custom_INTERFACE, custom_vtable, u, m);
+        if (r >= 0)
+                r = close_interface(m);
         for (size_t t = 0; t < ELEMENTSOF(shown_table) && r >= 0; t++) {
                 const char *interface = shown_table[t].interface;
 
-                r = sd_bus_message_open_container(m, 'e', "sa{sv}");
-                if (r >= 0)
-                        r = sd_bus_message_append(m, "s", interface);
-                if (r >= 0)
-                        r = sd_bus_message_open_container(m, 'a', "{sv}");
+                r = open_interface(m, interface);
                 if (r >= 0 && streq(interface, Unit_INTERFACE))
                         r = append_vtable(o, path, interface, unit_vtable, u, m);
                 if (r >= 0)
                         r = append_vtable(o, path, interface, shown_table[t].vtable, &o->reading, m);
                 if (r >= 0)
-                        r = sd_bus_message_close_container(m);
-                if (r >= 0)
-                        r = sd_bus_message_close_container(m);
+                        r = close_interface(m);
         }
         return r;
 }
@@ -768,10 +798,13 @@ DBusUnits* unit_objects_free(DBusUnits *o) {
 int unit_objects_add_to(DBusUnits *o, sd_bus *bus) {
         int r;
 
-        assert(o->n_slots + ELEMENTSOF(shown_table) + 2 <= ELEMENTSOF(o->slots));
+        assert(o->n_slots + ELEMENTSOF(shown_table) + 3 <= ELEMENTSOF(o->slots));
 
         r = sd_bus_add_fallback_vtable(bus, o->slots + o->n_slots++, BUS_UNIT_PATH, Unit_INTERFACE,
                                        unit_vtable, find_unit_object, o);
+        if (r >= 0)
+                r = sd_bus_add_fallback_vtable(bus, o->slots + o->n_slots++, BUS_UNIT_PATH, Custom_INTERFACE,
+                                               custom_vtable, find_unit_object, o);
         for (size_t t = 0; t < ELEMENTSOF(shown_table) && r >= 0; t++)
                 r = sd_bus_add_fallback_vtable(bus, o->slots + o->n_slots++, BUS_UNIT_PATH,
                                                shown_table[t].interface, shown_table[t].vtable,

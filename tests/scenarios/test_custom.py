@@ -10,8 +10,8 @@ import shutil
 import socket
 import subprocess
 
-from scenario import (SOURCES, Unit, attach, check, equal, kill_qosd, occupied, qosctl, qosctl_json, systemctl, test,
-                      unit_name, wait_for, within, write_unit)
+from scenario import (SOURCES, Unit, attach, busctl_call, check, equal, kill_qosd, occupied, qosctl, qosctl_json,
+                      systemctl, test, unit_name, wait_for, within, write_unit)
 from test_block import Disk
 from test_storage import Worker
 
@@ -105,6 +105,8 @@ def programs_started():
             u.restart()
             wait_for("all have run", lambda: custom(outer, "started.programs.count") >= 54)
         equal(custom(outer, "started.programs.count"), 54, "programs after a crash")
+        shown = busctl_call("Snapshot", "st", outer, 0)[0]
+        equal(shown["custom.started.programs.count"]["data"], 54, "count on D-Bus")
         exported = [line for line in qosctl("metrics", "--verbose", outer).stdout.splitlines()
                     if line.startswith("qosd_custom")]
         equal(exported, [f'qosd_custom_started_programs_total{{unit="{outer}"}} 54'], "export")
