@@ -177,6 +177,41 @@ struct qos_connections_request {
         __u64 slots[UNITS_MAX_LIMIT / 64]; /* bitmap */
 };
 
+/* ---- segments between two hosts ----------------------------------------------------------------------- */
+
+/* Distance of the bytes whose times are recorded, in sequence space: a power of two. */
+#define QOS_STAMP_SPACING 1024U
+
+/* The newest ones are kept. A power of two. */
+#define QOS_STAMPS 4096U
+
+enum qos_stamp_kind {
+        QOS_STAMP_LEAVES = 1,           /* the driver gets it for the first time */
+        QOS_STAMP_RETRANSMITTED,        /* the same, again */
+        QOS_STAMP_ARRIVES,              /* the arrival stamp of data in sequence */
+};
+
+/* A byte of a stream. */
+struct qos_stamp {
+        __u64 at;               /* CLOCK_MONOTONIC ns; 0: none */
+        __u32 position;         /* sequence number */
+        __u32 unit;             /* generation of it */
+        __u16 slot;             /* of the unit */
+        __u16 local_port;
+        __u16 peer_port;
+        __u16 kind;             /* enum qos_stamp_kind */
+};
+
+/* Of all units (arrays with a single element). */
+struct qos_stamp_ring {
+        __u64 next;             /* number of stamps that were recorded */
+        struct qos_stamp stamps[QOS_STAMPS];
+};
+
+struct qos_stamp_control {
+        __u64 until;            /* CLOCK_MONOTONIC ns until which stamps are recorded */
+};
+
 #define QOS_NETWORK_HEADER 0U
 #define QOS_NETWORK_CHECKPOINT 1U
 #define QOS_NETWORK_LIVE (QOS_NETWORK_CHECKPOINT + QOS_CHECKPOINTS)

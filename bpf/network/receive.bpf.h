@@ -7,6 +7,7 @@
 #include "flow-map.bpf.h"
 #include "tcp-segment.bpf.h"
 #include "receive-queue.h"
+#include "segment-stamps.bpf.h"
 #include "sent-segments.h"
 
 /* The last segment of a unit at the IP layer of this CPU: without a backlog TCP gets it next. */
@@ -141,6 +142,9 @@ static __attribute__((noinline)) int path_receive(struct sock *sk, struct sk_buf
                 path_acknowledge(f, &sent, arrived.came_at);
         if (!data)
                 return 0;
+
+        if (arrived.came_at != 0 && stamps_are_wanted(arrived.tcp_at))
+                segment_stamp(sk, f, (__u64) rcv_nxt << 32 | end, arrived.came_at, QOS_STAMP_ARRIVES);
 
         /* What network_read has not seen being read has no time */
         for (__u32 i = 0; i < UNREAD_ELEMENTS; i++)

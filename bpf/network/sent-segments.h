@@ -24,9 +24,10 @@ struct sent_segments {
 };
 
 /* A segment leaves, from seq to s->end. snd_una, write_seq: what is acknowledged, and what is written. What
- * is retransmitted has no round-trip time: it is not known which of both is acknowledged. */
-SENT_INLINE void sent_segments_add(struct sent_segments *q, __u32 seq, const struct sent_segment *s,
-                                   __u32 snd_una, __u32 write_seq) {
+ * is retransmitted has no round-trip time: it is not known which of both is acknowledged. Returns whether it
+ * is new. */
+SENT_INLINE int sent_segments_add(struct sent_segments *q, __u32 seq, const struct sent_segment *s,
+                                  __u32 snd_una, __u32 write_seq) {
         __u64 i = q->next % SENT_SEGMENTS;
         struct sent_segment *to;
 
@@ -35,7 +36,7 @@ SENT_INLINE void sent_segments_add(struct sent_segments *q, __u32 seq, const str
                 for (__u32 k = 0; k < SENT_SEGMENTS; k++)
                         if ((__s32) (q->segments[k].end - seq) > 0)
                                 q->segments[k].left_at = 0;
-                return;
+                return 0;
         }
         q->next++;
         q->end = s->end;
@@ -46,6 +47,7 @@ SENT_INLINE void sent_segments_add(struct sent_segments *q, __u32 seq, const str
         to->end = s->end;
         to->kernel = s->kernel;
         *(volatile __u64*) &to->left_at = s->left_at;
+        return 1;
 }
 
 /* The segment that ends where the peer has acknowledged all. */

@@ -80,7 +80,7 @@ static __attribute__((noinline)) int segment_remember(struct sk_buff *skb, struc
         const struct tcp_sock *tp;
         struct flow_path *p;
         __u64 from, at, offset;
-        __u32 length, seq;
+        __u32 length, seq, kind;
 
         if (!sk || !f)
                 return 0;
@@ -102,7 +102,10 @@ static __attribute__((noinline)) int segment_remember(struct sk_buff *skb, struc
         sent.end = seq + length;
         sent.kernel = from >= now ? 0 : now - from < ~0U ? now - from : ~0U;
         tp = bpf_rdonly_cast___transmit(sk, bpf_core_type_id_kernel(struct tcp_sock));
-        sent_segments_add(&p->sent, seq, &sent, tp->snd_una, tp->write_seq);
+        kind = sent_segments_add(&p->sent, seq, &sent, tp->snd_una, tp->write_seq) ? QOS_STAMP_LEAVES :
+                QOS_STAMP_RETRANSMITTED;
+        if (stamps_are_wanted(now))
+                segment_stamp(sk, f, (__u64) seq << 32 | sent.end, now, kind);
         return 0;
 }
 

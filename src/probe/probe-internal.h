@@ -81,6 +81,8 @@ typedef enum Map {
         MAP_ARRIVALS,
         MAP_NETWORK_CLOCK,
         MAP_DROP_REASONS,
+        MAP_STAMP_CONTROL,
+        MAP_STAMP_RING,
         _MAP_MAX,
 } Map;
 

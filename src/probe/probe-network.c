@@ -120,6 +120,21 @@ int probe_set_network_clock(Probe *p, const struct qos_network_clock *clock) {
         return bpf_map_update_elem(p->map_fds[MAP_NETWORK_CLOCK], &zero, clock, BPF_ANY);
 }
 
+int probe_read_stamps(Probe *p, uint64_t until, struct qos_stamp_ring *ret) {
+        struct qos_stamp_control control;
+        uint32_t zero = 0;
+        int r;
+
+        assert(p->started);
+
+        r = bpf_map_lookup_elem(p->map_fds[MAP_STAMP_CONTROL], &zero, &control);
+        if (r >= 0 && until > control.until) {
+                control.until = until;
+                r = bpf_map_update_elem(p->map_fds[MAP_STAMP_CONTROL], &zero, &control, BPF_ANY);
+        }
+        return r < 0 ? r : bpf_map_lookup_elem(p->map_fds[MAP_STAMP_RING], &zero, ret);
+}
+
 /* Connections read at a time, a microsecond each. */
 #define CONNECTIONS_AT_A_TIME 64U
 

@@ -73,6 +73,8 @@ const char *const map_table[_MAP_MAX] = {
         [MAP_ARRIVALS]           = "arrivals",
         [MAP_NETWORK_CLOCK]      = "network_clock",
         [MAP_DROP_REASONS]       = "drop_reasons",
+        [MAP_STAMP_CONTROL]      = "stamp_control",
+        [MAP_STAMP_RING]         = "stamp_ring",
 };
 
 /* The two programs of a function of the virtual file system. */
@@ -413,8 +415,8 @@ const ProgramDescription program_table[_PROGRAM_MAX] = {
                                            "network.transmitting.ip, qdisc and pacing" },
         [PROGRAM_NETWORK_XMIT]         = { "network_xmit", "network", "tp_btf/net_dev_start_xmit",
                                            HOOK_TRACEPOINT, 0,
-                                           "network.transmitting.total and qdisc, rttKernel and "
-                                           "rttWire" },
+                                           "network.transmitting.total and qdisc, rttKernel, "
+                                           "rttWire, and 'qosctl path'" },
         [PROGRAM_NETWORK_RECOVERY]     = { "network_recovery", "network", "tp_btf/tcp_cong_state_set",
                                            HOOK_TRACEPOINT, 0,
                                            "network.recoveries" },

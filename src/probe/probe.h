@@ -16,6 +16,8 @@
 
 struct qos_connection;
 struct qos_network_clock;
+struct qos_stamp_ring;
+union qos_network_element;
 union qos_storage_element;
 
 typedef struct Probe Probe;
@@ -367,6 +369,9 @@ int probe_adopt_network(Probe *p, unsigned slot, uint32_t generation,
 int probe_set_network_clock(Probe *p, const struct qos_network_clock *clock);
 /* Names of the reasons for which packets are discarded, by row; valid until the next call. */
 int probe_get_drop_names(Probe *p, const char *ret[static QOS_DROP_ROWS - 1]);
+/* Reads the times of segments between hosts, and has them recorded until that time, CLOCK_MONOTONIC ns, or
+ * later if that was requested before; 0: only reads. */
+int probe_read_stamps(Probe *p, uint64_t until, struct qos_stamp_ring *ret);
 /* Records what TCP has counted of all connections. */
 int probe_find_flows(Probe *p);
 /* Opens an iterator over the connections of the machine, which keeps its place between two reads. */

@@ -331,8 +331,8 @@ const Option option_table[] = {
         { "   --for=SPAN", OPTION_FOR,
           "With attach: detach after SPAN\n"
           "With threads, resources: sample for SPAN\n"
-          "With diagnose, report: observe for SPAN (default:\n"
-          "10s)\n"
+          "With diagnose, report, path: observe for SPAN\n"
+          "(default: 10s)\n"
           "With why: observe each unit for SPAN (default: 5s)",
           "1s 2s 5s 10s 1min 10min 1h 1d",
           .parse = parse_for },

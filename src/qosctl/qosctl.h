@@ -75,6 +75,7 @@ int verb_resources(int argc, char **argv);
 int verb_mounts(int argc, char **argv);
 int verb_network(int argc, char **argv);
 int verb_connections(int argc, char **argv);
+int verb_path(int argc, char **argv);
 int verb_top(int argc, char **argv);
 int verb_histogram(int argc, char **argv);
 int verb_histogram_hosts(int argc, char **argv);

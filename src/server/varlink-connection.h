@@ -294,6 +294,8 @@ int vl_method_threads(sd_varlink *link, sd_json_variant *parameters, sd_varlink_
                       void *userdata);
 int vl_method_list_connections(sd_varlink *link, sd_json_variant *parameters,
                                sd_varlink_method_flags_t flags, void *userdata);
+int vl_method_list_segments(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                            void *userdata);
 int vl_method_slow_operations(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                               void *userdata);
 int vl_method_resources(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,

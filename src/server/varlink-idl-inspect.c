@@ -234,6 +234,26 @@ SD_VARLINK_DEFINE_METHOD(
                 FIELD_COMMENT("All other connections together"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(rest, TcpConnectionsRest, SD_VARLINK_NULLABLE));
 
+SD_VARLINK_DEFINE_METHOD(
+                ListSegments,
+                DEFINE_INPUT_UNIT,
+                FIELD_COMMENT("Has times recorded for so long from now on, in nanoseconds, up to 60 s"),
+                SD_VARLINK_DEFINE_INPUT(duration, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                DEFINE_INPUT_POLKIT,
+                FIELD_COMMENT("Time of the reading, in microseconds since 1970 UTC"),
+                SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("What these bytes do: 1 if the driver gets them, 2 if it gets them again, 3 "
+                              "if they arrive"),
+                SD_VARLINK_DEFINE_OUTPUT(kinds, SD_VARLINK_INT, SD_VARLINK_ARRAY),
+                FIELD_COMMENT("Ports of the unit"),
+                SD_VARLINK_DEFINE_OUTPUT(localPorts, SD_VARLINK_INT, SD_VARLINK_ARRAY),
+                FIELD_COMMENT("Ports of the peer"),
+                SD_VARLINK_DEFINE_OUTPUT(peerPorts, SD_VARLINK_INT, SD_VARLINK_ARRAY),
+                FIELD_COMMENT("Sequence numbers: multiples of 1024"),
+                SD_VARLINK_DEFINE_OUTPUT(positions, SD_VARLINK_INT, SD_VARLINK_ARRAY),
+                FIELD_COMMENT("Times, in nanoseconds since 1970 UTC"),
+                SD_VARLINK_DEFINE_OUTPUT(times, SD_VARLINK_INT, SD_VARLINK_ARRAY));
+
 SD_VARLINK_DEFINE_ENUM_TYPE(
                 StorageOperation,
                 SD_VARLINK_DEFINE_ENUM_VALUE(read),

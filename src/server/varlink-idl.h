@@ -118,6 +118,7 @@ extern const sd_varlink_symbol
         vl_method_ListConnections,
         vl_type_StorageOperation,
         vl_type_SlowOperation,
+        vl_method_ListSegments,
         vl_method_SlowOperations;
 
 /* varlink-idl-status.c */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Threads, Resources, ListConnections, SlowOperations */
+/* Threads, Resources, ListConnections, ListSegments, SlowOperations */
 
+#include "segment-stamps.h"
 #include "slow-operations.h"
 #include "varlink-connection.h"
 
@@ -215,6 +216,23 @@ static int connection_show_slow_operations(Connection *c) {
         return r < 0 ? sd_varlink_error_errno(c->link, r) : sd_varlink_reply(c->link, v);
 }
 
+static int connection_show_segments(Connection *c) {
+        uint64_t duration = c->duration_usec * NSEC_PER_USEC;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        Unit *u;
+        int r;
+
+        u = manager_get_unit(c->server->manager, c->unit, &e);
+        connection_forget_call(c);
+        if (!u)
+                return vl_reply_error(c->link, -ENXIO, &e);
+        r = unit_get_segments(u, duration, &v);
+        if (r == -ENODATA)
+                return vl_reply_not_measured(c->link, "network.covered");
+        return r < 0 ? sd_varlink_error_errno(c->link, r) : sd_varlink_reply(c->link, v);
+}
+
 #define INSPECT_FIELDS                                                                                      \
         { "unit",                           SD_JSON_VARIANT_STRING,  sd_json_dispatch_const_string,         \
           offsetof(Parameters, unit),        SD_JSON_MANDATORY },                                           \
@@ -226,6 +244,13 @@ static const sd_json_dispatch_field connections_table[] = {
         INSPECT_FIELDS,
         { "sort", SD_JSON_VARIANT_STRING, sd_json_dispatch_const_string, offsetof(Parameters, sort),
           SD_JSON_NULLABLE },
+        {}
+};
+
+static const sd_json_dispatch_field segments_table[] = {
+        INSPECT_FIELDS,
+        { "duration", _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,
+          offsetof(Parameters, duration), SD_JSON_NULLABLE },
         {}
 };
 
@@ -243,6 +268,11 @@ static int method_inspect(sd_varlink *link, sd_json_variant *parameters, sd_varl
         c->sort = CONNECTION_BY_QUEUED;
         if (p.sort && connection_sort_from_string(p.sort, &c->sort) < 0)
                 return sd_varlink_error_invalid_parameter_name(link, "sort");
+        if (p.duration == ABSENT)
+                p.duration = 0;
+        if (p.duration > SEGMENTS_NSEC_MAX)
+                return sd_varlink_error_invalid_parameter_name(link, "duration");
+        c->duration_usec = p.duration / NSEC_PER_USEC;
         c->unit = strdup(p.unit);
         if (!c->unit)
                 return -ENOMEM;
@@ -275,4 +305,10 @@ int vl_method_list_connections(sd_varlink *link, sd_json_variant *parameters,
                                sd_varlink_method_flags_t flags, void *userdata) {
         return method_inspect(link, parameters, flags, ASSERT_PTR(userdata), connections_table,
                               connection_show_connections);
+}
+
+int vl_method_list_segments(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
+                            void *userdata) {
+        return method_inspect(link, parameters, flags, ASSERT_PTR(userdata), segments_table,
+                              connection_show_segments);
 }

@@ -736,6 +736,10 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_method_ListConnections,
                 SYMBOL_COMMENT("Kind of a call on files"),
                 &vl_type_StorageOperation,
+                SYMBOL_COMMENT("Returns when certain bytes of TCP connections left and arrived, of a unit "
+                               "with the probe \"network\": two hosts have the same ones, the newest 4096 "
+                               "of all units. For the same users as Threads()"),
+                &vl_method_ListSegments,
                 SYMBOL_COMMENT("Slow call on files"),
                 &vl_type_SlowOperation,
                 SYMBOL_COMMENT("Lists the latest calls on files that took SlowOperation= of qosd.conf(5) or "

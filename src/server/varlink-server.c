@@ -288,6 +288,7 @@ int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
                                 INTERFACE ".Threads",     vl_method_threads,
                                 INTERFACE ".Resources",   vl_method_resources,
                                 INTERFACE ".ListConnections", vl_method_list_connections,
+                                INTERFACE ".ListSegments", vl_method_list_segments,
                                 INTERFACE ".SlowOperations", vl_method_slow_operations,
                                 INTERFACE ".History",     vl_method_history,
                                 INTERFACE ".BeginDiagnosis", vl_method_begin_diagnosis,

@@ -47,7 +47,7 @@ typedef struct Side {
 } Side;
 
 static unsigned arg_drop = 0, arg_duplicate = 0, arg_reorder = 0, arg_drop_handshake = 0;
-static uint64_t arg_delay_us = 0, arg_seed = 1;
+static uint64_t arg_delay_us = 0, arg_delay_back_us = UINT64_MAX, arg_seed = 1;
 static bool arg_drop_back = true;
 
 static Side sides[2];
@@ -163,6 +163,7 @@ static void hold(int to, const char *p, size_t n, uint64_t delay_ns) {
 static void forward(int from) {
         char p[PACKET_MAX];
         Side *s = sides + from;
+        uint64_t delay_us = from == 0 || arg_delay_back_us == UINT64_MAX ? arg_delay_us : arg_delay_back_us;
 
         for (;;) {
                 const struct tcphdr *tcp;
@@ -179,7 +180,7 @@ static void forward(int from) {
                         continue;
                 }
                 if (!tcp || payload == 0) {
-                        hold(!from, p, n, arg_delay_us * 1000);
+                        hold(!from, p, n, delay_us * 1000);
                         continue;
                 }
                 s->data++;
@@ -189,14 +190,14 @@ static void forward(int from) {
                 }
                 if (hit && chance(arg_duplicate)) {
                         s->duplicated++;
-                        hold(!from, p, n, arg_delay_us * 1000);
+                        hold(!from, p, n, delay_us * 1000);
                 }
                 if (hit && chance(arg_reorder)) {
                         /* Long enough for several later packets to overtake it. */
                         s->reordered++;
-                        hold(!from, p, n, arg_delay_us * 1000 + 3000000);
+                        hold(!from, p, n, delay_us * 1000 + 3000000);
                 } else
-                        hold(!from, p, n, arg_delay_us * 1000);
+                        hold(!from, p, n, delay_us * 1000);
         }
 }
 
@@ -250,6 +251,7 @@ int main(int argc, char *argv[]) {
                 { "duplicate",      required_argument, NULL, 'u' },
                 { "reorder",        required_argument, NULL, 'r' },
                 { "delay-us",       required_argument, NULL, 'l' },
+                { "delay-back-us",  required_argument, NULL, 'b' },
                 { "seed",           required_argument, NULL, 's' },
                 { "drop-handshake", required_argument, NULL, 'h' },
                 { "only-forth",     no_argument,       NULL, 'o' },
@@ -264,6 +266,7 @@ int main(int argc, char *argv[]) {
                 case 'u': arg_duplicate = atoi(optarg); break;
                 case 'r': arg_reorder = atoi(optarg); break;
                 case 'l': arg_delay_us = strtoull(optarg, NULL, 10); break;
+                case 'b': arg_delay_back_us = strtoull(optarg, NULL, 10); break;
                 case 's': arg_seed = strtoull(optarg, NULL, 10); break;
                 case 'h': arg_drop_handshake = atoi(optarg); break;
                 case 'o': arg_drop_back = false; break;

@@ -391,7 +391,8 @@ def smaller(n):
 
 class Cable:
     """Two network namespaces (.a for clients, .b for the server) and a relay between them with faults: drop=,
-    duplicate=, reorder= and drop_handshake= per thousand packets, delay_us=, seed=."""
+    duplicate=, reorder= and drop_handshake= per thousand packets, delay_us= (of both directions, unless
+    delay_back_us= is that from .b), seed=."""
 
     count = 0
 

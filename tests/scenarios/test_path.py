@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The probe network: the time that segments spend in each layer, compared with what the application does."""
 
+import json
+import os
+import re
 import socket
 import subprocess
 import time
 
 import scenario
-from scenario import attach, check, equal, run, test, wait_for, within
+from scenario import attach, check, equal, qosctl, run, test, wait_for, within
 from test_flows import Flows, network
 
 
@@ -128,6 +131,83 @@ s.close()"""])
     equal((f["rttWire"]["count"], f["rttKernel"]["count"]), (20, 20), "samples")
     # 10 ms in each direction; relays take some time themselves
     check(20e6 <= f["rttWire"]["p50"] * 1.2 and f["rttKernel"]["mean"] < f["rttWire"]["mean"] / 2, f"parts: {f}")
+    cable.cut()
+
+
+# Run instead of ssh: passes messages of varlink on to this qosd. The times of the other host are ahead by {ahead} ns
+SSH = """#!/usr/bin/python3
+import json, socket, sys, threading
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[sys.argv.index("-W") + 1])
+def requests():
+    while data := sys.stdin.buffer.raw.read(65536):
+        s.sendall(data)
+threading.Thread(target=requests, daemon=True).start()
+rest = b""
+while data := s.recv(1 << 20):
+    *replies, rest = (rest + data).split(b"\\0")
+    for r in map(json.loads, replies):
+        p = r.get("parameters", {{}})
+        if "times" in p:
+            p["times"] = [t + {ahead} for t in p["times"]]
+        sys.stdout.buffer.write(json.dumps(r).encode() + b"\\0")
+        sys.stdout.buffer.flush()
+"""
+
+
+def path(unit, *arguments, ahead=0, **more):
+    """qosctl path to this host, by another name."""
+    name = f"/run/{scenario.unit_name('ssh', '')}"
+    with open(name, "w") as f:
+        f.write(SSH.format(ahead=ahead))
+    os.chmod(name, 0o755)
+    r = qosctl("path", unit, "elsewhere", "--for=2s", *arguments, env=os.environ | {"SYSTEMD_SSH": name}, **more)
+    os.unlink(name)
+    return r
+
+
+@test(deadline=60, own_daemon=True)
+def path_between_hosts():
+    """Two units on the ends of a link with 10 ms there and 2 ms back: the sum is that of both, and the truth is within
+    the bounds of both directions, also if the clock of the other host is 3 s ahead."""
+    cable = scenario.Cable(delay_us=10000, delay_back_us=2000)
+    near, far = (Flows(settings=f"NetworkNamespacePath=/run/netns/{ns}") for ns in (cable.a, cable.b))
+    for u in near, far:
+        attach(u, "--probes=requests,network")
+        u.start()
+    near.do(f"""
+def talk():
+    s = socket.create_connection(("{cable.address_b}", {far.port}))
+    while True:
+        s.sendall(b"x" * 1500)
+        n = 1500
+        while n > 0: n -= len(s.recv(n))
+import threading
+threading.Thread(target=talk, daemon=True).start()""")
+    far.do("""
+def echo(s):
+    while data := s.recv(65536): s.sendall(data)
+import threading
+threading.Thread(target=echo, args=(server.accept()[0],), daemon=True).start()""")
+    for ahead in 0, 3000000000:
+        p = json.loads(path(near.name, "--json=short", ahead=ahead).stdout)
+        check(p["there"]["samples"] >= 20 and p["back"]["samples"] >= 20, f"samples: {p}")
+        # Relays take some time themselves, and hold packets longer than that
+        check(12e6 <= p["sum"] * 1.02 and p["sum"] < 30e6, f"sum: {p}")
+        check(p["there"]["lowest"] <= 10e6 * 1.02 and 10e6 <= p["there"]["highest"] * 1.02, f"there: {p}")
+        check(p["back"]["lowest"] <= 2e6 * 1.02 and 2e6 <= p["back"]["highest"] * 1.02, f"back: {p}")
+        check(p["clockOffset"]["lowest"] <= ahead <= p["clockOffset"]["highest"], f"clock: {p}")
+    text = path(near.name, ahead=3000000000).stdout
+    for pattern in (r"There: P50 between \S+ and \S+, \d+ samples", r"Back: P50 between \S+ and \S+, \d+ samples",
+                    r"Both ways: P50 1\S+ms", r"Clocks: that of elsewhere is ahead by 2\.99\d+s to 3\.01\d+s"):
+        check(re.search(pattern, " ".join(text.split())), f"no {pattern}: {text}")
+    other = Flows()
+    attach(other, "--probes=requests,network")
+    r = path(other.name, ok=False)
+    equal((r.returncode, "Found no data on connections of" in r.stderr), (1, True), f"no connection: {r.stderr}")
+    attach(other, "--probes=requests")
+    r = path(other.name, ok=False)
+    check(r.returncode == 1 and r.stderr.count("\n") == 1, f"without the probe: {r.stderr}")
     cable.cut()
 
 

@@ -291,6 +291,7 @@ REFUSAL(probe_find_flows)
 REFUSAL(probe_open_connections)
 REFUSAL(probe_read_connections, int fd, const unsigned *slots, size_t n,
         void (*handler)(const struct qos_connection *c, void *userdata), void *userdata)
+REFUSAL(probe_read_stamps, uint64_t until, struct qos_stamp_ring *ret)
 REFUSAL(probe_set_network_clock, const struct qos_network_clock *clock)
 REFUSAL(probe_add_network, unsigned slot, uint32_t generation, uint32_t network, uint64_t now,
         const union qos_network_element **ret)

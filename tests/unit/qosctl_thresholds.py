@@ -172,7 +172,7 @@ class Completion(Test):
 
     def test_completion(self):
         self.assertEqual(self.complete("at"), ["attach"])
-        self.assertEqual(len(self.complete("")), 32)
+        self.assertEqual(len(self.complete("")), 33)
         self.assertEqual(sorted(self.complete("help", "his")), ["histogram", "history"])
         self.assertEqual(self.complete("attach", "n"), ["nginx.service"])
         self.assertEqual(self.complete("attach", "d"), ["dev-a\\x2db.service"])

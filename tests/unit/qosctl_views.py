@@ -157,11 +157,11 @@ class List(Test):
                    "output": ["report"],
                    "all": ["list", "detach"], "listening": ["attach"], "yes": ["attach"],
                    "probes": ["attach", "enable"], "for": ["attach", "threads", "resources", "diagnose", "why",
-                                                             "report"],
+                                                             "report", "path"],
                    "save": ["diagnose"], "format": ["metrics"], "verbose": ["metrics"], "timeout": ["wait"],
                    "exec": ["monitor"], "value": ["show"], "delay": ["top"]}
         verbs = re.findall(r"^  ([a-z-]+)(?: .*)?$", out.split("Options:")[0], re.M)
-        self.assertEqual(len(verbs), 32)
+        self.assertEqual(len(verbs), 33)
         for verb in verbs:
             text = self.out_of("help", verb)
             self.assertRegex(text, rf"^qosctl \[OPTIONS\.\.\.\] {verb}[ \n]")
