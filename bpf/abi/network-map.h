@@ -209,7 +209,7 @@ struct qos_stamp_ring {
 };
 
 struct qos_stamp_control {
-        __u64 until;            /* CLOCK_MONOTONIC ns until which stamps are recorded */
+        __u64 until;            /* CLOCK_MONOTONIC ns until which stamps are recorded; 0: none are */
 };
 
 #define QOS_NETWORK_HEADER 0U

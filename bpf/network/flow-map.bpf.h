@@ -45,6 +45,8 @@ struct flow {
         struct qos_owner owner; /* of what is recorded from now on; generation 0: none */
         __u32 generation;       /* of its network map */
         __u32 turn;             /* run to be measured next (overhead.h) */
+        __u32 awaits;           /* 1: an acknowledgement is to be measured */
+        __u32 _padding;
         __u64 never;            /* 0, see overhead_begin_sample() */
         __u64 recorded_at;      /* jiffies */
         __u64 since;            /* CLOCK_MONOTONIC ns when it was established; 0: not yet, or not known */

@@ -293,7 +293,8 @@ int BPF_PROG(network_move, struct sock *sk, struct sk_buff *skb) {
                 begin = overhead_begin_sample(f);
                 if ((__u32) (bpf_jiffies64() - f->recorded_at) * tick_nsec >= FLOW_INTERVAL_NSEC)
                         flow_update(sk, 0, FLOW_MOVES);
-                path_receive(sk, skb, f);
+                if (path_is_measured(sk, skb))
+                        path_receive(sk, skb, f);
                 if (begin != 0)
                         flow_record_overhead(sk, begin);
         }

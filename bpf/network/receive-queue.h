@@ -17,7 +17,7 @@
 
 struct unread {
         __u32 end;              /* position in the stream behind it */
-        __u32 n;                /* segments */
+        __u32 n;                /* segments, each as many as it stands for (sample-rate.h) */
         __u64 tcp_at;           /* CLOCK_MONOTONIC ns when TCP got them, sum modulo 2^64 */
         __u64 came_at;          /* the same of their arrival, of those where it is known */
         __u32 dated;            /* number of these */
@@ -37,25 +37,31 @@ RECEIVE_INLINE struct unread* receive_queue_get(struct receive_queue *q, __u32 i
         return q->elements + index;
 }
 
-/* A segment in sequence: the position from which on TCP expects data, that behind the segment, and times in
- * CLOCK_MONOTONIC ns; came_at 0: not known. */
-RECEIVE_INLINE void receive_queue_add(struct receive_queue *q, __u32 rcv_nxt, __u32 end, __u64 tcp_at,
-                                      __u64 came_at) {
+/* A segment in sequence, with times in CLOCK_MONOTONIC ns. */
+struct received {
+        __u32 rcv_nxt;          /* the position from which on TCP expects data */
+        __u32 end;              /* that behind the segment */
+        __u64 tcp_at;
+        __u64 came_at;          /* 0: not known */
+        __u32 weight;           /* number of segments that it stands for */
+};
+
+RECEIVE_INLINE void receive_queue_add(struct receive_queue *q, const struct received *s) {
         struct unread *u = receive_queue_get(q, q->n - 1);
 
         /* TCP has not accepted it, or the socket has another connection now */
-        if (q->n > 0 && (__s32) (u->end - rcv_nxt) > 0)
+        if (q->n > 0 && (__s32) (u->end - s->rcv_nxt) > 0)
                 q->n = 0;
         if (q->n < UNREAD_ELEMENTS) {
                 u = receive_queue_get(q, q->n++);
                 u->n = u->dated = 0;
                 u->tcp_at = u->came_at = 0;
         }
-        u->end = end;
-        u->n++;
-        u->tcp_at += tcp_at;
-        u->came_at += came_at;
-        u->dated += came_at != 0;
+        u->end = s->end;
+        u->n += s->weight;
+        u->tcp_at += s->weight * s->tcp_at;
+        u->came_at += s->weight * s->came_at;
+        u->dated += s->came_at != 0 ? s->weight : 0;
 }
 
 /* Takes the oldest element if the application has read all of it. */

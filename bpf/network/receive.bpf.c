@@ -6,7 +6,7 @@
  *   network_move       tcp_probe               TCP gets it (network.bpf.c, path_receive())
  *   network_read       tcp_rcv_space_adjust    the application has read
  *
- * Other packets cost a look-up each. */
+ * Other packets cost a look-up each, and so do those of the unit that are not measured (sample-rate.h). */
 
 #include "receive.bpf.h"
 
@@ -41,13 +41,13 @@ static __always_inline __u64 segment_came_at(const struct __sk_buff *skb, __u64 
 }
 
 /* A process has locked the socket: TCP gets the segment when it is unlocked. */
-static __attribute__((noinline)) int segment_delay(struct __sk_buff *skb, struct bpf_sock *sk, __u64 now,
-                                                   __u64 came_at) {
+static __attribute__((noinline)) int segment_delay(struct __sk_buff *skb, struct bpf_sock *sk,
+                                                   const struct arrival *a) {
         struct segment segment = {};
         struct flow_path *p;
         __u64 i;
 
-        if (!skb || !sk || !segment_read(skb, &segment) || segment.len == 0)
+        if (!skb || !sk || !a || !segment_read(skb, &segment) || segment.len == 0)
                 return 0;
         p = bpf_sk_storage_get(&flow_paths, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!p)
@@ -55,8 +55,9 @@ static __attribute__((noinline)) int segment_delay(struct __sk_buff *skb, struct
         i = p->next++ % DELAYED_SEGMENTS;
         BPF_BOUND(i, DELAYED_SEGMENTS);
         p->delayed[i].seq = segment.seq;
-        p->delayed[i].came_at = came_at;
-        p->delayed[i].ip_at = now;
+        p->delayed[i].weight = a->weight;
+        p->delayed[i].came_at = a->came_at;
+        p->delayed[i].ip_at = a->ip_at;
         return 0;
 }
 
@@ -65,8 +66,8 @@ int network_ingress(struct __sk_buff *skb) {
         struct bpf_sock *sk = skb->sk;
         struct arrival *a;
         struct tcp_sock *tp;
+        __u32 zero = 0, weight;
         __u64 now, begin;
-        __u32 zero = 0;
         struct flow *f;
 
         sk = sk ? bpf_sk_fullsock(sk) : NULL;
@@ -75,13 +76,21 @@ int network_ingress(struct __sk_buff *skb) {
         if (!a)
                 return 1;
         begin = overhead_begin_sample(f);
+        /* Without stamps, chance decides */
+        weight = segment_get_weight(RATE_RECEIVED, skb->tstamp != 0 ? skb->tstamp : bpf_get_prandom_u32());
+        if (weight == 0 && !f->awaits && !stamps_are_wanted()) {
+                /* The address may be that of an earlier one */
+                a->skb = 0;
+                return 1;
+        }
         now = bpf_ktime_get_ns();
+        a->weight = weight;
         a->ip_at = now;
         a->came_at = segment_came_at(skb, now);
         a->skb = (__u64) bpf_cast_to_kern_ctx(skb);
         tp = bpf_skc_to_tcp_sock(sk);
         if (tp && ((struct sock*) tp)->sk_lock.owned)
-                segment_delay(skb, sk, now, a->came_at);
+                segment_delay(skb, sk, a);
         if (begin != 0)
                 flow_record_overhead((struct sock*) tp, begin);
         return 1;

@@ -13,12 +13,17 @@ BPF_ARRAY_MAP(stamp_ring, ARRAY, 1, struct qos_stamp_ring) __weak;
 /* Bytes of one segment with times. More have none: a segment of 64 KiB has 64 of them. */
 #define STAMPS_OF_SEGMENT 64U
 
-static __always_inline bool stamps_are_wanted(__u64 now) {
-        const struct qos_stamp_control *control;
+static __always_inline bool stamps_are_wanted(void) {
+        struct qos_stamp_control *control;
         __u32 zero = 0;
 
         control = bpf_map_lookup_elem(&stamp_control, &zero);
-        return control && now < control->until;
+        if (!control || control->until == 0)
+                return false;
+        if (bpf_ktime_get_ns() < control->until)
+                return true;
+        control->until = 0;
+        return false;
 }
 
 /* A segment with the bytes from seq (upper half) to end. kind: enum qos_stamp_kind. */

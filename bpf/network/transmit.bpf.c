@@ -73,9 +73,10 @@ static __attribute__((noinline)) int segment_record(const struct flow *f, __u64 
 }
 
 /* For the acknowledgement of a segment with data. */
-static __attribute__((noinline)) int segment_remember(struct sk_buff *skb, struct flow *f, __u64 now) {
+static __attribute__((noinline)) int segment_remember(struct sk_buff *skb, struct flow *f, __u64 now,
+                                                      __u32 weight) {
         struct sock *sk = skb ? skb->sk : NULL;
-        struct sent_segment sent = { .left_at = now };
+        struct sent_segment sent = { .left_at = now, .weight = weight };
         struct tcp_header header;
         const struct tcp_sock *tp;
         struct flow_path *p;
@@ -102,19 +103,27 @@ static __attribute__((noinline)) int segment_remember(struct sk_buff *skb, struc
         sent.end = seq + length;
         sent.kernel = from >= now ? 0 : now - from < ~0U ? now - from : ~0U;
         tp = bpf_rdonly_cast___transmit(sk, bpf_core_type_id_kernel(struct tcp_sock));
-        kind = sent_segments_add(&p->sent, seq, &sent, tp->snd_una, tp->write_seq) ? QOS_STAMP_LEAVES :
+        kind = sent_segments_add(&p->sent, &sent, tp->total_retrans) ? QOS_STAMP_LEAVES :
                 QOS_STAMP_RETRANSMITTED;
-        if (stamps_are_wanted(now))
+        f->awaits = kind == QOS_STAMP_LEAVES && weight != 0;
+        if (stamps_are_wanted())
                 segment_stamp(sk, f, (__u64) seq << 32 | sent.end, now, kind);
         return 0;
 }
 
-static __always_inline void segment_pass(struct sk_buff *skb, struct flow *f, __u32 distribution) {
-        __u64 begin = overhead_begin_sample(f), now = bpf_ktime_get_ns();
+static __always_inline void segment_pass(struct sk_buff *skb, struct flow *f, __u32 rate,
+                                         __u32 distribution) {
+        __u64 begin = overhead_begin_sample(f), now;
+        __u32 weight = segment_get_weight(rate, skb->tstamp);
+        bool remember = rate == RATE_TRANSMITTED && (weight != 0 || stamps_are_wanted());
 
-        segment_record(f, now, skb->tstamp, distribution, segment_number(skb));
-        if (distribution == QOS_NETWORK_TRANSMITTING_TOTAL)
-                segment_remember(skb, f, now);
+        if (weight == 0 && !remember)
+                return;
+        now = bpf_ktime_get_ns();
+        if (weight != 0)
+                segment_record(f, now, skb->tstamp, distribution, weight * segment_number(skb));
+        if (remember)
+                segment_remember(skb, f, now, weight);
         if (begin != 0)
                 flow_record_overhead(skb->sk, begin);
 }
@@ -126,7 +135,7 @@ int BPF_PROG(network_queue, struct sk_buff *skb) {
         preemption_disable();
         f = segment_find_flow(skb, skb->dev);
         if (f)
-                segment_pass(skb, f, QOS_NETWORK_TRANSMITTING_IP);
+                segment_pass(skb, f, RATE_QUEUED, QOS_NETWORK_TRANSMITTING_IP);
         preemption_enable();
         return 0;
 }
@@ -138,7 +147,7 @@ int BPF_PROG(network_xmit, struct sk_buff *skb, struct net_device *dev) {
         preemption_disable();
         f = segment_find_flow(skb, dev);
         if (f)
-                segment_pass(skb, f, QOS_NETWORK_TRANSMITTING_TOTAL);
+                segment_pass(skb, f, RATE_TRANSMITTED, QOS_NETWORK_TRANSMITTING_TOTAL);
         preemption_enable();
         return 0;
 }

@@ -33,7 +33,8 @@ static int compare_times(const void *a, const void *b) {
         return x == y ? 0 : x < y ? -1 : 1;
 }
 
-/* The only departure of what has arrived; NULL: none is known, or it was retransmitted. */
+/* The only departure of what has arrived; NULL: none is known, or it was retransmitted, and may have left
+ * twice. */
 static const Segment* find_departure(const Segment *leaving, size_t n, const Segment *arrived) {
         size_t low = 0, high = n;
 
@@ -45,7 +46,9 @@ static const Segment* find_departure(const Segment *leaving, size_t n, const Seg
                 else
                         high = middle;
         }
-        if (low == n || compare(arrived, leaving + low, true) != 0 || leaving[low].kind != QOS_STAMP_LEAVES)
+        if (low == n || compare(arrived, leaving + low, true) != 0 ||
+            leaving[low].kind != QOS_STAMP_LEAVES ||
+            (low + 1 < n && compare(arrived, leaving + low + 1, true) == 0))
                 return NULL;
         return leaving + low;
 }

@@ -24,6 +24,7 @@ static union qos_network_element* network_element(void *map, __u32 i) {
 #include "drops.h"
 #include "flow.h"
 #include "receive-queue.h"
+#include "sample-rate.h"
 #include "sent-segments.h"
 
 #define START (1000 * NSEC_PER_SEC)
@@ -284,6 +285,13 @@ static void test_handshake(void) {
         check(c.sums[QOS_FLOW_BYTES_WRITTEN] == 0 && c.sums[QOS_FLOW_TICKS] == 0);
 }
 
+static void queue_add(struct receive_queue *q, uint32_t rcv_nxt, uint32_t end, uint64_t tcp_at,
+                      uint64_t came_at) {
+        const struct received s = { rcv_nxt, end, tcp_at, came_at, 1 };
+
+        receive_queue_add(q, &s);
+}
+
 /* What has been read in parts, more segments than there are elements, and segments that TCP has dropped; the
  * positions begin close to their wraparound. */
 static void test_receive_queue(void) {
@@ -296,7 +304,7 @@ static void test_receive_queue(void) {
                 uint32_t begin = seq;
 
                 for (unsigned i = 0; i < 12; i++, seq += 1000)
-                        receive_queue_add(&q, seq, seq + 1000, 100 * (i + 1), i % 2 ? 10 * (i + 1) : 0);
+                        queue_add(&q, seq, seq + 1000, 100 * (i + 1), i % 2 ? 10 * (i + 1) : 0);
                 check(!receive_queue_take(&q, begin + 999, &u));
                 for (unsigned i = 0; i < 7; i++) {
                         check(receive_queue_take(&q, begin + 7500, &u));
@@ -311,13 +319,18 @@ static void test_receive_queue(void) {
                 check(!receive_queue_take(&q, seq, &u));
         }
 
+        /* One that stands for four */
+        receive_queue_add(&q, &(struct received) { seq, seq + 10, 1000, 900, 4 });
+        check(receive_queue_take(&q, seq + 10, &u) && u.n == 4 && u.dated == 4);
+        check(4 * 1100 - u.tcp_at == 400 && 4 * 1100 - u.came_at == 800);
+
         /* Dropped, and retransmitted with more; and another connection of the same socket */
-        receive_queue_add(&q, seq, seq + 1000, 1, 0);
-        receive_queue_add(&q, seq, seq + 2000, 7, 0);
+        queue_add(&q, seq, seq + 1000, 1, 0);
+        queue_add(&q, seq, seq + 2000, 7, 0);
         check(receive_queue_take(&q, seq + 2000, &u) && u.n == 1 && u.tcp_at == 7);
         check(!receive_queue_take(&q, seq + 2000, &u));
-        receive_queue_add(&q, seq, seq + 2000, 7, 0);
-        receive_queue_add(&q, seq - 100000, seq - 99000, 8, 0);
+        queue_add(&q, seq, seq + 2000, 7, 0);
+        queue_add(&q, seq - 100000, seq - 99000, 8, 0);
         check(receive_queue_take(&q, seq - 99000, &u) && u.tcp_at == 8);
         check(!receive_queue_take(&q, seq - 99000, &u));
 }
@@ -350,36 +363,58 @@ static void test_drops(void) {
         check(r.counts.sums[QOS_NETWORK_NSEC] == 0);
 }
 
-/* Acknowledgements of the last segments, of retransmitted ones, and of another connection of the socket. */
+/* Acknowledgements of the last segments, and after retransmissions. */
 static void test_sent_segments(void) {
         struct sent_segments q = {};
         struct sent_segment s;
         uint32_t seq = ISS;
 
-        check(!sent_segments_take(&q, 0, &s));
+        check(!sent_segments_take(&q, 0, 0, &s));
         for (unsigned i = 0; i < 6; i++, seq += 1000)
-                sent_segments_add(&q, seq, &(struct sent_segment) { seq + 1000, i, 100 + i }, ISS,
-                                  ISS + 9000);
+                check(sent_segments_add(&q, &(struct sent_segment) { seq + 1000, i, 100 + i, 1 }, 0));
         /* The first two are forgotten */
-        check(!sent_segments_take(&q, ISS + 1000, &s) && !sent_segments_take(&q, ISS + 2000, &s));
-        check(!sent_segments_take(&q, ISS + 3500, &s));
-        check(sent_segments_take(&q, ISS + 3000, &s) && s.kernel == 2 && s.left_at == 102);
-        check(!sent_segments_take(&q, ISS + 3000, &s));
+        check(!sent_segments_take(&q, ISS + 1000, 0, &s) && !sent_segments_take(&q, ISS + 2000, 0, &s));
+        check(!sent_segments_take(&q, ISS + 3500, 0, &s));
+        check(sent_segments_take(&q, ISS + 3000, 0, &s) && s.kernel == 2 && s.left_at == 102);
+        check(!sent_segments_take(&q, ISS + 3000, 0, &s));
+        check(!sent_segments_are_over(&q, ISS + 5999) && sent_segments_are_over(&q, ISS + 6000));
 
-        /* Retransmitted: what ends behind its beginning is not measured */
-        sent_segments_add(&q, ISS + 4000, &(struct sent_segment) { ISS + 5000, 0, 200 }, ISS + 3000,
-                          ISS + 9000);
-        check(!sent_segments_take(&q, ISS + 5000, &s) && !sent_segments_take(&q, ISS + 6000, &s));
-        check(sent_segments_take(&q, ISS + 4000, &s) && s.left_at == 103);
+        /* TCP has retransmitted one, which has not left yet, and then has */
+        check(!sent_segments_take(&q, ISS + 4000, 1, &s));
+        check(!sent_segments_add(&q, &(struct sent_segment) { ISS + 4000, 0, 200, 1 }, 1));
+        check(!sent_segments_take(&q, ISS + 4000, 1, &s) && !sent_segments_take(&q, ISS + 5000, 1, &s));
+        check(sent_segments_add(&q, &(struct sent_segment) { ISS + 7000, 0, 300, 8 }, 1));
+        check(sent_segments_take(&q, ISS + 7000, 1, &s) && s.left_at == 300 && s.weight == 8);
+}
 
-        /* All is acknowledged, and more is written; then another connection */
-        sent_segments_add(&q, ISS + 6000, &(struct sent_segment) { ISS + 6010, 0, 300 }, ISS + 6000,
-                          ISS + 6010);
-        check(sent_segments_take(&q, ISS + 6010, &s) && s.left_at == 300);
-        for (uint32_t other = 12345; other < UINT32_MAX - 100000000; other += 100000000) {
-                sent_segments_add(&q, other, &(struct sent_segment) { other + 10, 0, 400 }, other,
-                                  other + 10);
-                check(sent_segments_take(&q, other + 10, &s) && s.left_at == 400);
+/* All of few segments are measured, and of many about as many, which stand for all. */
+static void test_sample_rate(void) {
+        static const unsigned numbers[] = { 1, 32, 33, 100, 1000, 5000, 100000 };
+
+        for (size_t k = 0; k < ELEMENTSOF(numbers); k++) {
+                struct sample_rate r = {};
+                uint64_t stamp = 12345, sum = 0, all = 0, measured = 0;
+
+                for (uint64_t interval = 0; interval < 400; interval++)
+                        for (unsigned i = 0; i < numbers[k]; i++) {
+                                uint32_t shift = sample_rate_count(&r, interval << SAMPLE_INTERVAL_SHIFT);
+
+                                stamp = stamp * UINT64_C(6364136223846793005) + 1442695040888963407;
+                                if (interval == 0)
+                                        continue;
+                                all++;
+                                if (sample_is_taken(stamp >> 20, shift)) {
+                                        measured++;
+                                        sum += 1U << shift;
+                                }
+                        }
+                check(fabs((double) sum / (double) all - 1) < 0.05);
+                if (numbers[k] <= SAMPLES_EACH_INTERVAL)
+                        check(measured == all);
+                else if (numbers[k] >> SAMPLE_SHIFT_MAX <= SAMPLES_EACH_INTERVAL)
+                        check(measured <= SAMPLES_EACH_INTERVAL * 400 * 11 / 10);
+                /* After a pause there are few again */
+                check(sample_rate_count(&r, UINT64_C(1000) << SAMPLE_INTERVAL_SHIFT) == 0);
         }
 }
 
@@ -388,6 +423,7 @@ int main(void) {
         test_windows();
         test_receive_queue();
         test_sent_segments();
+        test_sample_rate();
         test_bytes();
         test_torn();
         test_join();

@@ -70,6 +70,9 @@ static void test_left_out(void) {
         add(here, &n, QOS_STAMP_LEAVES, 1, 2, 3072, 30);
         add(here, &n, QOS_STAMP_RETRANSMITTED, 1, 2, 2048, 40);
         add(here, &n, QOS_STAMP_ARRIVES, 1, 2, 4096, 50);
+        add(here, &n, QOS_STAMP_LEAVES, 1, 2, 5120, 60);
+        add(here, &n, QOS_STAMP_LEAVES, 1, 2, 5120, 90);
+        add(there, &m, QOS_STAMP_ARRIVES, 2, 1, 5120, 95);
         add(there, &m, QOS_STAMP_ARRIVES, 2, 1, 1024, 15);
         add(there, &m, QOS_STAMP_ARRIVES, 2, 1, 2048, 45);
         add(there, &m, QOS_STAMP_ARRIVES, 2, 1, 4096, 55);
