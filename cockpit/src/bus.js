@@ -6,7 +6,12 @@
 const NAME = "org.qosd1";
 const PATH = "/org/qosd1";
 const MANAGER = "org.qosd1.Manager";
+// A connection of its own: that which Cockpit's bridge shares does not survive a restart of the bus, and has one
+// subscription for all pages
+const ADDRESS = "unix:path=/run/dbus/system_bus_socket";
 const RETRY_MSEC = 2000;
+// Overviews come every second while there is a subscription
+const SILENCE_MSEC = 4000;
 
 // Events: "state" (connected, or not), "overview" (detail: units of one signal), "detached" (detail: name), "attached"
 export class Bus extends EventTarget {
@@ -17,11 +22,18 @@ export class Bus extends EventTarget {
         this.wanted = false;
         this.subscribed = false;
         this.problem = "";
+        this.heard = 0;
         this.open();
+        window.setInterval(() => this.watch(), 1000);
+    }
+
+    // The bridge does not say that the bus is gone
+    watch() {
+        if (this.subscribed && Date.now() - this.heard > SILENCE_MSEC) this.client?.close("timeout");
     }
 
     open() {
-        const client = cockpit.dbus(NAME, { bus: "system", superuser: "try" });
+        const client = cockpit.dbus(NAME, { bus: "none", address: ADDRESS, superuser: "try" });
         this.client = client;
         client.addEventListener("owner", (_event, owner) => this.setConnected(Boolean(owner)));
         client.addEventListener("close", (_event, options) => {
@@ -32,7 +44,10 @@ export class Bus extends EventTarget {
             window.setTimeout(() => this.open(), RETRY_MSEC);
         });
         // Only signals without NaN, which JSON does not have: Cockpit would end the channel
-        this.listen("Overview", units => this.emit("overview", units.map(plain)));
+        this.listen("Overview", units => {
+            this.heard = Date.now();
+            this.emit("overview", units.map(plain));
+        });
         this.listen("UnitAttached", name => this.emit("attached", name));
         this.listen("UnitDetached", name => this.emit("detached", name));
     }
@@ -65,12 +80,11 @@ export class Bus extends EventTarget {
     async update() {
         if (!this.connected || this.wanted === this.subscribed) return;
         this.subscribed = this.wanted;
+        this.heard = Date.now();
         try {
             await this.call(this.wanted ? "Subscribe" : "Unsubscribe");
         } catch (error) {
-            // A connection that the bridge shares may be subscribed already
-            if (!error.name?.endsWith("AlreadySubscribed") && !error.name?.endsWith("NotSubscribed"))
-                console.warn(`qosd: ${error.message}`);
+            console.warn(`qosd: ${error.message}`);
         }
     }
 

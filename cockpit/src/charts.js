@@ -12,6 +12,7 @@ const LEFT = 56;
 const BOTTOM = 22;
 const TOP = 8;
 const RIGHT = 8;
+const TICK_WIDTH = 56;
 // Ticks of time, in seconds
 const TIME_STEPS = [60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600];
 
@@ -65,9 +66,10 @@ class Chart {
         const text = this.draw(this, this.data);
         this.svg.setAttribute("aria-label", `${this.title}: ${text}`);
         for (const t of timeTicks(range, this.width)) {
-            this.svg.append(
-                s("text", { x: this.x(t), y: HEIGHT - 6, "text-anchor": "middle", class: "tick" }, clock(t)),
-            );
+            const x = this.x(t);
+            // What would be cut off
+            if (x > this.width - TICK_WIDTH / 2) continue;
+            this.svg.append(s("text", { x, y: HEIGHT - 6, "text-anchor": "middle", class: "tick" }, clock(t)));
         }
     }
 
@@ -260,61 +262,43 @@ export function sparkline(values, label) {
     );
 }
 
-// Units and peers as a graph in three columns: what calls the unit, the unit, what it calls.
-// nodes: { label, detail, href }
+// Units and peers as a graph in columns: what calls the unit, the unit, what it calls.
+// nodes: { label, detail }
 export function graph(title, callers, center, callees) {
     const rowHeight = 48,
-        boxWidth = 220,
-        boxHeight = 36,
-        gap = 90;
-    const height = Math.max(callers.length, callees.length, 1) * rowHeight + 8;
-    const columns = [callers, [center], callees];
-    const width = columns.length * boxWidth + 2 * gap;
+        box = { width: 220, height: 36 },
+        gap = 60;
+    const columns = [callers, [center], callees].filter(nodes => nodes.length > 0);
+    const height = Math.max(...columns.map(nodes => nodes.length)) * rowHeight + 8;
+    const width = columns.length * (box.width + gap) - gap;
+    const names = nodes => nodes.map(n => n.label).join(", ");
     const svg = s("svg", {
         role: "img",
-        class: "graph",
         viewBox: `0 0 ${width} ${height}`,
         width,
         height,
-        "aria-label":
-            `${title}: ${callers.map(n => n.label).join(", ") || "-"} → ${center.label} → ` +
-            (callees.map(n => n.label).join(", ") || "-"),
+        "aria-label": `${title}: ${columns.map(names).join(" → ")}`,
     });
-    const place = (nodes, i) => ((i + 0.5) * height) / nodes.length;
-    columns.forEach((nodes, column) =>
-        nodes.forEach((node, i) => {
-            const x = column * (boxWidth + gap),
-                y = place(nodes, i);
-            if (column !== 1) {
-                const [from, to] =
-                    column === 0
-                        ? [
-                              [x + boxWidth, y],
-                              [boxWidth + gap, height / 2],
-                          ]
-                        : [
-                              [2 * boxWidth + gap, height / 2],
-                              [x, y],
-                          ];
-                const middle = (from[0] + to[0]) / 2;
-                svg.prepend(
-                    s("path", { class: "edge", d: `M${from}C${middle},${from[1]} ${middle},${to[1]} ${to}` }),
-                );
-            }
+    const left = nodes => columns.indexOf(nodes) * (box.width + gap);
+    const middle = (nodes, node) => ((nodes.indexOf(node) + 0.5) * height) / nodes.length;
+    const edge = (from, to) => {
+        const x = (from[0] + to[0]) / 2;
+        svg.append(s("path", { class: "edge", d: `M${from}C${x},${from[1]} ${x},${to[1]} ${to}` }));
+    };
+    const at = left(columns.find(nodes => nodes[0] === center));
+    callers.forEach(node => edge([left(callers) + box.width, middle(callers, node)], [at, height / 2]));
+    callees.forEach(node => edge([at + box.width, height / 2], [left(callees), middle(callees, node)]));
+    for (const nodes of columns) {
+        for (const node of nodes) {
+            const x = left(nodes),
+                y = middle(nodes, node);
             svg.append(
-                s("rect", {
-                    class: column === 1 ? "node center" : "node",
-                    x,
-                    y: y - boxHeight / 2,
-                    width: boxWidth,
-                    height: boxHeight,
-                    rx: 6,
-                }),
+                s("rect", { class: node === center ? "node center" : "node", x, y: y - box.height / 2, rx: 6, ...box }),
                 s("text", { class: "node-label", x: x + 8, y: y - 2 }, shorten(node.label)),
                 s("text", { class: "node-detail", x: x + 8, y: y + 12 }, node.detail ?? ""),
             );
-        }),
-    );
+        }
+    }
     return h("div.scroll", {}, svg);
 }
 

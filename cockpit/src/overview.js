@@ -199,14 +199,10 @@ export class Overview {
                 alert = h(
                     "div.alert",
                     { "data-key": key(t) },
-                    h("strong", {}, t.unit, ": ", t.name),
-                    " ",
+                    h("strong", {}, t.unit),
                     h("code", {}, t.threshold),
-                    " ",
                     h("span.value"),
-                    " ",
                     cockpit.format(_("since $0"), format.time(t.since)),
-                    " ",
                     h(
                         "a",
                         {

@@ -216,23 +216,26 @@ static int overview_send(BusServer *b, sd_bus_message *m) {
         return r < 0 ? r : sd_bus_send(b->bus, m, NULL);
 }
 
-/* Sends metrics of some units per turn, and one overview of these. A unit takes up to some hundred us. */
+/* Sends metrics of some units per turn, and one overview of these, also without any unit, by which clients
+ * see that they are subscribed. A unit takes up to some hundred us. */
 static void on_tick_turn(void *userdata) {
         uint64_t end = now_nsec(CLOCK_MONOTONIC) + TURN_NSEC;
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *overview = NULL;
         BusServer *b = ASSERT_PTR(userdata);
         bool more = false;
-        int r;
+        int r = 0;
 
+        if (b->n_subscribed > 0)
+                r = overview_new(b, &overview);
+        if (r < 0)
+                log_debug_errno(r, "Failed to create an overview, ignoring: %m");
         while (b->n_subscribed > 0 && b->tick_next < UNITS_MAX_LIMIT && !more) {
                 Unit *u = b->manager->units.slots[b->tick_next++];
 
                 if (!u)
                         continue;
                 r = unit_objects_emit_reading(b->objects, u);
-                if (r >= 0 && !overview)
-                        r = overview_new(b, &overview);
-                if (r >= 0)
+                if (r >= 0 && overview)
                         r = unit_objects_append_overview(b->objects, u, overview);
                 if (r < 0)
                         log_debug_errno(r, "Failed to emit metrics of '%s', ignoring: %m", u->name);

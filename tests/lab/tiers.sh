@@ -273,6 +273,18 @@ tier_compiler() {
         return $r
 }
 
+# The linters of the page for Cockpit, by npm on this machine, which also gets axe-core, for the scenario cockpit_faults.accessible
+tier_page() {
+        local r dir=$DIR/build/node
+
+        need_packages npm
+        mkdir -p -- "$dir"
+        cp -r -- "$CHECKOUT"/cockpit/. "$dir" && attended npm --prefix "$dir" ci --ignore-scripts --no-audit --no-fund >&2 &&
+                attended npm --prefix "$dir" run lint >&2; r=$?
+        COUNT=($(( r == 0 )) $(( r != 0 )) 0)
+        return $r
+}
+
 # Whether unit and contract tests notice the changes of tests/mutate/mutations.py
 tier_mutations() {
         local r
@@ -425,6 +437,7 @@ test_all() {
         beside machines @run_machines "${COUNTS_KERNELS[@]}"
         tier unit
         if (( ${#NIGHTLY[@]} )); then
+                tier page
                 tier compiler
         fi
         tier lab --part=together "${options[@]}"
@@ -458,7 +471,7 @@ verb_test() {
         else
                 TIERS=(unit lab own-daemon sanitizers vm "${COUNTS_KERNELS[@]/*/counts}" kernels quiet)
                 if (( ${#NIGHTLY[@]} )); then
-                        TIERS+=(compiler packages fleet mutations healthy)
+                        TIERS+=(page compiler packages fleet mutations healthy)
                 fi
         fi
         # Those who chose the tests know how long these take

@@ -3,6 +3,7 @@
 pair of pipes. Standard library only."""
 
 import base64
+import contextlib
 import json
 import os
 import select
@@ -14,6 +15,7 @@ import time
 import scenario
 from scenario import check, fail, patience, run, systemctl, unused_port
 
+AXE = "/var/lib/qosd-build/node/node_modules/axe-core/axe.min.js"
 PASSWORD = "Only-for-the-lab-1"
 
 
@@ -37,6 +39,9 @@ class Cockpit:
 
     def __init__(self):
         systemctl("start", "cockpit-session.socket")
+        # Without it a login waits for half a minute. It does not survive a restart of the bus, which other tests make
+        if run("busctl", "status", "org.freedesktop.login1", ok=False).returncode != 0:
+            systemctl("restart", "systemd-logind.service")
         self.port = unused_port()
         self.unit = scenario.Unit(f"/usr/lib/cockpit/cockpit-ws --no-tls --address=127.0.0.1 --port={self.port}",
                                   type="exec")
@@ -55,6 +60,7 @@ class Browser:
         commands, self.to = os.pipe()
         self.replies, replies = os.pipe()
         self.number, self.buffer, self.events = 0, b"", []
+        self.contexts = {}      # frames of the contexts in which scripts run
 
         def connect():
             # Where --remote-debugging-pipe expects them; neither may be in the way of the other
@@ -67,7 +73,9 @@ class Browser:
             ["/usr/lib/chromium/chromium-headless-shell", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
              "--disable-dev-shm-usage", "--lang=en", "--remote-debugging-pipe",
              f"--user-data-dir={self.directory}/profile", "about:blank"],
-            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, close_fds=False, preexec_fn=connect)
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, close_fds=False, preexec_fn=connect,
+            # Chromium ends with the bus that it is connected to
+            env={**os.environ, "DBUS_SYSTEM_BUS_ADDRESS": "disabled:", "DBUS_SESSION_BUS_ADDRESS": "disabled:"})
         os.close(commands)
         os.close(replies)
         page = next(t for t in self.call("Target.getTargets")["targetInfos"] if t["type"] == "page")
@@ -114,7 +122,11 @@ class Browser:
                 fail(f"the browser has ended: {self.log.read()[-2000:]}")
             self.buffer += data
         message, self.buffer = self.buffer.split(b"\0", 1)
-        return json.loads(message)
+        message = json.loads(message)
+        if message.get("method") == "Runtime.executionContextCreated":
+            context = message["params"]["context"]
+            self.contexts[context["id"]] = context["auxData"]["frameId"]
+        return message
 
     def resize(self, width, height, dark=False):
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
@@ -145,15 +157,19 @@ class Browser:
     def open(self, address):
         self.call("Page.navigate", url=address)
 
+    def frames(self):
+        """The frames of our page: those in Cockpit's shell, or the only one."""
+        tree = self.call("Page.getFrameTree")["frameTree"]
+        inner = [f["frame"]["id"] for f in tree.get("childFrames", []) if "/qosd/" in f["frame"]["url"]]
+        return inner or [tree["frame"]["id"]]
+
     def messages(self):
-        """Errors and warnings of scripts of the page and of Cockpit's library, not of other pages, since the last
-        call."""
-        found = []
+        """Errors and warnings of scripts in our page, not of other pages of Cockpit, since the last call."""
+        frames, found = self.frames(), []
         for e in self.events:
             p = e.get("params", {})
-            details = p.get("exceptionDetails", {})
-            frames = (details.get("stackTrace") or p.get("stackTrace") or {}).get("callFrames", [])
-            if any("/qosd/" not in f["url"] and "/base1/" not in f["url"] for f in frames):
+            details = p.get("exceptionDetails", p)
+            if self.contexts.get(details.get("executionContextId")) not in frames:
                 continue
             if e.get("method") == "Runtime.exceptionThrown":
                 found.append(details.get("exception", {}).get("description", details["text"]))
@@ -175,6 +191,18 @@ class Browser:
         with open(path, "wb") as f:
             f.write(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
+    def axe(self):
+        """Faults of accessibility that axe-core finds in the page, without Cockpit's frame around it."""
+        with open(AXE) as f:
+            source = f.read()
+        # A world of its own: the policy of the page permits no other scripts
+        world = self.call("Page.createIsolatedWorld", frameId=self.frames()[0])["executionContextId"]
+        self.call("Runtime.evaluate", expression=f"{source}; 0", contextId=world)
+        r = self.call("Runtime.evaluate", contextId=world, awaitPromise=True, returnByValue=True,
+                      expression="axe.run(document, { resultTypes: ['violations'] }).then(r => r.violations)")
+        found = r["result"]["value"]
+        return [(v["impact"], v["id"], [n["html"][:200] for n in v["nodes"]][:3]) for v in found]
+
     def login(self, cockpit, user, administrator=False, path="/qosd"):
         self.open(f"{cockpit.address}{path}")
         self.wait("page.querySelector('#login-user-input')?.offsetWidth > 0")
@@ -184,3 +212,28 @@ class Browser:
         self.type("#login-password-input", PASSWORD)
         self.click("#login-button")
         self.wait("!!(frame && page.querySelector('#app main'))", 20)
+
+
+@contextlib.contextmanager
+def logged_in(administrator=False, **options):
+    user, cockpit = User(administrator), Cockpit()
+    try:
+        with Browser(**options) as b:
+            b.login(cockpit, user, administrator)
+            yield b
+    finally:
+        cockpit.unit.stop()
+        user.remove()
+
+
+def row_of(b, unit):
+    """The row of a unit in the table: the number of its reading and its values, or None."""
+    return b.evaluate(f"""(() => {{
+        const row = page.querySelector(`tr[data-unit={json.dumps(unit)}]`);
+        return row?.dataset.seq ? {{ seq: Number(row.dataset.seq), texts: [...row.cells].map(c => c.innerText.trim()),
+            values: [...row.querySelectorAll("[data-value]")].map(c => c.dataset.value) }} : null;
+    }})()""")
+
+
+def has_text(text, where="body"):
+    return f"!!page.querySelector({json.dumps(where)})?.innerText.includes({json.dumps(text)})"

@@ -1,34 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The page for Cockpit, in a browser: what it shows is what qosctl prints of the same reading."""
 
-import contextlib
-import json
-
-from browser import Browser, Cockpit, User
+from browser import has_text, logged_in, row_of
 from scenario import (SEC, Client, check, equal, listed, load, qosctl, qosctl_json, start_served, test, wait_for,
                       within)
-
-
-
-@contextlib.contextmanager
-def logged_in(administrator=False, **options):
-    user, cockpit = User(administrator), Cockpit()
-    try:
-        with Browser(**options) as b:
-            b.login(cockpit, user, administrator)
-            yield b
-    finally:
-        cockpit.unit.stop()
-        user.remove()
-
-
-def row_of(b, unit):
-    """The row of a unit in the table: the number of its reading and its values, or None."""
-    return b.evaluate(f"""(() => {{
-        const row = page.querySelector(`tr[data-unit={json.dumps(unit)}]`);
-        return row?.dataset.seq ? {{ seq: Number(row.dataset.seq), texts: [...row.cells].map(c => c.innerText.trim()),
-            values: [...row.querySelectorAll("[data-value]")].map(c => c.dataset.value) }} : null;
-    }})()""")
 
 
 def values_of(shown):
@@ -60,10 +35,10 @@ def figures_of_a_unit():
     with logged_in() as b:
         b.wait(f"page.querySelector(`tr[data-unit='{s.name}']`)?.dataset.seq")
         idle = expect_same(b, s.name)
-        equal(idle["texts"][1], "0/s", "rate without requests")
+        equal(idle["texts"][2], "0/s", "rate without requests")
         load(s, connections=4, number=2000)
         busy = expect_same(b, s.name)
-        check(busy["texts"][1] not in ("0/s", "-") and busy["texts"][4] not in ("0", "-"), f"load: {busy['texts']}")
+        check(busy["texts"][2] not in ("0/s", "-") and busy["texts"][5] not in ("0", "-"), f"load: {busy['texts']}")
         check("Limited access" in b.evaluate("page.body.innerText"), "nothing says that access is limited")
         equal(b.messages(), [], "messages of the page")
 
@@ -75,10 +50,6 @@ def shown_figures(b):
         return main?.dataset.seq && page.querySelector("[data-figure=rate]")?.dataset.value ?
             { seq: Number(main.dataset.seq), rate: Number(page.querySelector("[data-figure=rate]").dataset.value) } : null;
     })()""")
-
-
-def has_text(text, where="body"):
-    return f"!!page.querySelector({json.dumps(where)})?.innerText.includes({json.dumps(text)})"
 
 
 def set_threshold(b, **fields):
