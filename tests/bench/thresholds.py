@@ -128,8 +128,8 @@ def main():
 
     with tempfile.TemporaryDirectory() as directory:
         os.chmod(directory, 0o755)
-        subprocess.run([*workload.COMPILE, "-Wno-unused-parameter", f"{workload.HERE}/../scenarios/server.c", "-o",
-                        f"{directory}/server", "-pthread"],
+        subprocess.run([*workload.COMPILE, "-Wno-unused-parameter", f"{workload.HERE}/../scenarios/server.c",
+                        f"{workload.HERE}/../scenarios/server-send.c", "-o", f"{directory}/server", "-pthread"],
                        check=True)
         with open(TEMPLATE, "w") as f:
             f.write(f"[Service]\nType=notify\nNotifyAccess=all\nExecStart={directory}/server --mode=thread --port=%i\n")

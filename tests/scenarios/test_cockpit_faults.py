@@ -105,6 +105,28 @@ def accessible():
         check("image-alt" in [f[1] for f in b.axe()], "an image without a text is no fault")
 
 
+@test(nightly=True, deadline=120)
+def hidden_page():
+    """While another page of Cockpit is shown, this one gets no readings; it goes on when it is shown again."""
+    s = start_served(mode="thread")
+    seq = f"window.ours.querySelector(`tr[data-unit='{s.name}']`)?.dataset.seq"
+    with logged_in() as b:
+        b.wait(f"!!page.querySelector(`tr[data-unit='{s.name}']`)?.dataset.seq")
+        b.evaluate("void (window.ours = page)")
+        b.evaluate("void frame.contentWindow.cockpit.jump('/system')")
+        b.wait("frame.contentWindow.location.pathname.includes('/system/') && ours.defaultView.cockpit.hidden", 30)
+        before = b.evaluate(seq)
+        with scenario.Varlink() as v:
+            v.send("Subscribe", {"units": [s.name]}, more=True)
+            for _ in range(4):
+                load(s, connections=1, number=10)
+                after = v.reply()["snapshot"]["seq"]
+        # That of the last overview may have been on its way
+        check(int(b.evaluate(seq)) <= int(before) + 1 < after, "a hidden page got readings")
+        b.evaluate("void frame.contentWindow.cockpit.jump('/qosd')")
+        b.wait(f"Number({seq}) > {after}", 20)
+
+
 @test(nightly=True, own_daemon=True, deadline=240)
 def many_units():
     """256 units: all are in the table with figures, and the filter leaves one."""
