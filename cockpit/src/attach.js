@@ -4,7 +4,7 @@
 
 import * as format from "./format.js";
 import { h, setText } from "./dom.js";
-import { call } from "./varlink.js";
+import { call, isDenied } from "./varlink.js";
 
 const _ = cockpit.gettext;
 
@@ -120,12 +120,7 @@ export class AttachDialog {
             this.name.value = "";
             this.element.close();
         } catch (error) {
-            setText(
-                this.error,
-                error.name.endsWith("PermissionDenied")
-                    ? _("Attaching a unit needs administrative access.")
-                    : error.message,
-            );
+            setText(this.error, isDenied(error) ? _("Attaching a unit needs administrative access.") : error.message);
         }
     }
 }

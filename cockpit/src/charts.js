@@ -208,8 +208,7 @@ export function heatmap(title, format) {
         c.describe = t => {
             const column = columns.find(o => t >= o.t && t < o.t + o.length);
             const n = column?.buckets.reduce((sum, b) => sum + b.count, 0);
-            if (!n)
-                return "";
+            if (!n) return "";
             const lowest = format(column.buckets[0].lower);
             return `${clock(column.t)}: ${n} x ${lowest} - ${format(column.buckets.at(-1).upper)}`;
         };
@@ -293,7 +292,13 @@ export function graph(title, callers, center, callees) {
             const x = left(nodes),
                 y = middle(nodes, node);
             svg.append(
-                s("rect", { class: node === center ? "node center" : "node", x, y: y - box.height / 2, rx: 6, ...box }),
+                s("rect", {
+                    class: node === center ? "node center" : "node",
+                    x,
+                    y: y - box.height / 2,
+                    rx: 6,
+                    ...box,
+                }),
                 s("text", { class: "node-label", x: x + 8, y: y - 2 }, shorten(node.label)),
                 s("text", { class: "node-detail", x: x + 8, y: y + 12 }, node.detail ?? ""),
             );

@@ -4,7 +4,7 @@
 
 import * as format from "./format.js";
 import { h, setText } from "./dom.js";
-import { call } from "./varlink.js";
+import { call, isDenied } from "./varlink.js";
 
 const _ = cockpit.gettext;
 
@@ -85,7 +85,7 @@ export class Diagnosis {
         } catch (error) {
             setText(
                 this.result,
-                error.name.endsWith("PermissionDenied")
+                isDenied(error)
                     ? _("A diagnosis shows peers, threads and files: it needs administrative access.")
                     : error.message,
             );

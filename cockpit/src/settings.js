@@ -4,7 +4,7 @@
 
 import * as format from "./format.js";
 import { h, setText } from "./dom.js";
-import { call } from "./varlink.js";
+import { call, isDenied } from "./varlink.js";
 
 const _ = cockpit.gettext;
 
@@ -115,12 +115,7 @@ export class Settings {
         try {
             await change();
         } catch (error) {
-            setText(
-                this.error,
-                error.name?.endsWith("PermissionDenied") || error.problem === "access-denied"
-                    ? _("This needs administrative access.")
-                    : error.message,
-            );
+            setText(this.error, isDenied(error) ? _("This needs administrative access.") : error.message);
         }
         await this.read();
     }

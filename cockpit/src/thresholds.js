@@ -5,7 +5,7 @@
 import * as format from "./format.js";
 import { formatMetric, names } from "./catalogue.js";
 import { h, setText } from "./dom.js";
-import { call, collect } from "./varlink.js";
+import { call, collect, isDenied } from "./varlink.js";
 import { table } from "./tables.js";
 
 const _ = cockpit.gettext;
@@ -143,9 +143,7 @@ export class Thresholds {
         } catch (error) {
             setText(
                 this.error,
-                error.name.endsWith("PermissionDenied")
-                    ? _("Thresholds are changed with administrative access.")
-                    : error.message,
+                isDenied(error) ? _("Thresholds are changed with administrative access.") : error.message,
             );
         }
         await this.read();

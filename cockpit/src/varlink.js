@@ -4,12 +4,19 @@
 
 const SOCKET = "/run/qosd/org.qosd.QoS";
 const INTERFACE = "org.qosd.QoS.";
+// With and without a right that polkit grants after a prompt
+const DENIED = ["PermissionDenied", "InteractiveAuthenticationRequired"];
 
 export class VarlinkError extends Error {
     constructor(name, parameters) {
         super(parameters?.message ?? name);
         this.name = name.replace(INTERFACE, "");
     }
+}
+
+// Whether a call, or a process, needs administrative access
+export function isDenied(error) {
+    return error.problem === "access-denied" || DENIED.some(name => error.name?.endsWith(name));
 }
 
 // Calls on one connection are replied to in their order

@@ -2,8 +2,8 @@
 """The page for Cockpit, in a browser: what it shows is what qosctl prints of the same reading."""
 
 from browser import has_text, logged_in, row_of
-from scenario import (SEC, Client, check, equal, listed, load, qosctl, qosctl_json, start_served, test, wait_for,
-                      within)
+from scenario import (SEC, Client, check, equal, listed, load, qosctl, qosctl_json, start_served, test, varlink,
+                      wait_for, within)
 
 
 def values_of(shown):
@@ -101,4 +101,54 @@ def administer():
         b.click("#detach")
         b.wait(has_text("The unit is not attached") + " || " + has_text("No readings"))
         equal(listed().count(s.name), 0, "attached units of the name")
+        equal(b.messages(), [], "messages of the page")
+
+
+@test(deadline=120)
+def without_rights():
+    """A user without administrative access sees figures, and is refused the rest with a reason: to attach, to set a
+    threshold, a diagnosis, and the names of peers."""
+    s = start_served(mode="thread")
+    load(s, connections=1, number=10)
+    with logged_in() as b:
+        b.click("#attach")
+        b.type("#attach-name", s.name)
+        b.click("#attach-ok")
+        b.wait(has_text("Attaching a unit needs administrative access", "dialog"))
+        b.evaluate("page.querySelector('dialog').close()")
+        b.click(f"tr[data-unit='{s.name}'] a")
+        b.wait("!!page.querySelector('main').dataset.seq")
+        b.wait(has_text("Peers are hidden"))
+        set_threshold(b, name="busy", metric="requests.server.rate", limit="1")
+        b.wait(has_text("Thresholds are changed with administrative access"))
+        b.click("#diagnose")
+        b.wait(has_text("it needs administrative access", "[role=status]"))
+        b.click("#keep")
+        b.wait(has_text("This needs administrative access"))
+        equal(b.messages(), [], "messages of the page")
+
+
+@test(own_daemon=True, nightly=True, deadline=180)
+def settings():
+    """Further probes and exclusions are applied, and the unit is kept across boots, and no longer."""
+    s = start_served(mode="thread")
+
+    def holds():
+        return varlink("List", unit=s.name)["holds"]
+    with logged_in(administrator=True) as b:
+        b.click(f"tr[data-unit='{s.name}'] a")
+        b.wait(has_text("requests cpu", "main"))
+        b.click("input[value=network]")
+        b.type("#exclude", "port:9100 http:/healthz")
+        b.click("#apply")
+        b.wait(has_text("without http:/healthz port:9100"), 30)
+        equal([(h["probes"], h["exclude"]) for h in holds()],
+              [(["requests", "cpu", "network"], ["http:/healthz", "port:9100"])], "holds")
+        b.wait("[...page.querySelectorAll('summary')].some(e => e.innerText === 'Network')", 20)
+        b.click("#keep")
+        b.wait(has_text("Do not keep across boots"), 30)
+        check("unitFile" in [h["type"] for h in holds()], "there is no hold of a unit file")
+        b.click("#keep")
+        b.wait("page.querySelector('#keep').innerText === 'Keep across boots'", 30)
+        equal([h["type"] for h in holds()], ["administrator"], "holds")
         equal(b.messages(), [], "messages of the page")
