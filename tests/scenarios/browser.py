@@ -25,7 +25,8 @@ class User:
     def __init__(self, administrator=False):
         self.name = scenario.unit_name("user", "").replace("_", "-")[-30:]
         groups = ["--groups", "sudo"] if administrator else []
-        run("useradd", "--create-home", "--shell", "/bin/bash", *groups, self.name)
+        # Unit tests show the user 1000 by number
+        run("useradd", "--create-home", "--shell", "/bin/bash", "--key", "UID_MIN=20000", *groups, self.name)
         run("chpasswd", stdin=f"{self.name}:{PASSWORD}\n")
 
     def remove(self):
