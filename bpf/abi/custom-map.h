@@ -16,6 +16,10 @@
 
 #include "unit-map.h"
 
+/* Version of this layout, to be changed with it: programs were compiled by others, with the header of their
+ * time. */
+#define QOS_CUSTOM_VERSION 1U
+
 /* Limits of a probe, as in its manifest */
 #define QOS_CUSTOM_METRICS 32U
 #define QOS_CUSTOM_LABELS 3U
@@ -51,6 +55,7 @@ struct qos_custom_metric {
 };
 
 struct qos_custom_layout {
+        __u32 version;          /* QOS_CUSTOM_VERSION, of the header that the program was compiled with */
         __u32 cells;            /* first element of cells */
         __u32 n;                /* number of elements of cells */
         __u32 checkpoints;      /* first element of the checkpoints */

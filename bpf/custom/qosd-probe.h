@@ -61,8 +61,10 @@ struct {
         __type(value, struct qos_owner);
 } qosd_sockets SEC(".maps") __attribute__((weak));
 
-/* Set by the daemon. */
-const volatile struct qos_custom_layout qosd_layout SEC(".rodata.qosd") __attribute__((weak)) = {};
+/* All but the version is set by the daemon. */
+const volatile struct qos_custom_layout qosd_layout SEC(".rodata.qosd") __attribute__((weak)) = {
+        .version = QOS_CUSTOM_VERSION,
+};
 
 #define window_copy(to, from, size) bpf_probe_read_kernel(to, size, from)
 #define window_cpu() bpf_get_smp_processor_id()

@@ -167,6 +167,7 @@ static int manifest_lay_out(CustomManifest *m) {
                 metric->place.cells = cells;
                 cells += custom_metric_entries(metric) * custom_metric_cells(metric);
         }
+        m->layout.version = QOS_CUSTOM_VERSION;
         m->layout.cells = element;
         m->layout.n = (cells + QOS_CUSTOM_WORDS - 1) / QOS_CUSTOM_WORDS;
         m->layout.checkpoints = m->layout.cells + m->layout.n;

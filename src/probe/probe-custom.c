@@ -141,6 +141,10 @@ static int object_set_constants(struct bpf_object *object, const CustomSpec *spe
         if (!data || !btf || constants_find(btf, "qosd_layout", &kind, &offset) < 0 ||
             offset + sizeof(spec->layout) > size)
                 return custom_fail(reason, "the object file has no metrics of qosd-probe.h, or no BTF");
+        if (*(const uint32_t*) (data + offset) != spec->layout.version)
+                return custom_fail(reason,
+                                   "the object file was compiled for another version of qosd, compile it "
+                                   "again");
         memcpy(data + offset, &spec->layout, sizeof(spec->layout));
 
         for (size_t i = 0; i < spec->n_metrics; i++) {
