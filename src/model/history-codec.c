@@ -140,11 +140,13 @@ static size_t kept_number(void) {
         return n;
 }
 
-static bool step_has_amounts(const HistoryStep *s) {
-        for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++)
-                if (s->amounts[i] != 0)
-                        return true;
-        return false;
+/* Number of amounts up to the last one that is not 0. */
+static size_t step_count_amounts(const HistoryStep *s) {
+        size_t n = _HISTORY_AMOUNT_MAX;
+
+        while (n > 0 && s->amounts[n - 1] == 0)
+                n--;
+        return n;
 }
 
 static const uint64_t no_bins[QOS_MOUNT_TIMED * QOS_MOUNT_BINS];
@@ -192,7 +194,7 @@ size_t record_write(const HistoryStep *s, HistoryLevel level, uint8_t *ret) {
         static const WindowBins nothing = {};
         uint8_t rest[RECORD_MAX], present[BITMAP_SIZE] = {}, not_zero[BITMAP_SIZE] = {},
                 amounts[AMOUNTS_BITMAP_SIZE] = {}, *p = rest, *q;
-        size_t n = kept_number();
+        size_t n = kept_number(), n_amounts = step_count_amounts(s);
         const WindowBins *from = &nothing;
 
         for (size_t i = 0; i < n; i++) {
@@ -207,7 +209,7 @@ size_t record_write(const HistoryStep *s, HistoryLevel level, uint8_t *ret) {
                         present[(n + i) / 8] |= 1U << (n + i) % 8;
 
         *p++ = (uint8_t) (s->distributions[0].schema - WINDOW_BINS_SCHEMA_MIN) |
-               (step_has_amounts(s) ? RECORD_AMOUNTS : 0) | (s->n_mounts > 0 ? RECORD_MOUNTS : 0) |
+               (n_amounts > 0 ? RECORD_AMOUNTS : 0) | (s->n_mounts > 0 ? RECORD_MOUNTS : 0) |
                (s->violated ? RECORD_VIOLATED : 0) | (s->missed ? RECORD_MISSED : 0);
         p = put_number(p, s->index);
         p = put_number(p, s->timestamp / NSEC_PER_MSEC);
@@ -219,12 +221,14 @@ size_t record_write(const HistoryStep *s, HistoryLevel level, uint8_t *ret) {
                 if (not_zero[i / 8] & 1U << i % 8)
                         p = put_number(p, s->values[i]);
 
-        for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++)
+        for (size_t i = 0; i < n_amounts; i++)
                 if (s->amounts[i] != 0)
                         amounts[i / 8] |= 1U << i % 8;
-        if (step_has_amounts(s))
-                p = mempcpy(p, amounts, sizeof(amounts));
-        for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++)
+        if (n_amounts > 0) {
+                p = put_number(p, (n_amounts + 7) / 8);
+                p = mempcpy(p, amounts, (n_amounts + 7) / 8);
+        }
+        for (size_t i = 0; i < n_amounts; i++)
                 if (s->amounts[i] != 0)
                         p = put_number(p, amount_encode(s->amounts[i]));
 
@@ -296,8 +300,14 @@ int record_read(const uint8_t *rest, size_t size, HistoryLevel level, HistorySte
                 ret->values[i] = i >= n || !(present[i / 8] & 1U << i % 8) ? ABSENT :
                                  not_zero[i / 8] & 1U << i % 8 ? get_number(&in) : 0;
 
-        for (size_t i = 0; first & RECORD_AMOUNTS && i < sizeof(amounts); i++)
-                amounts[i] = get_byte(&in);
+        if (first & RECORD_AMOUNTS) {
+                uint64_t n_bytes = get_number(&in);
+
+                if (n_bytes == 0 || n_bytes > sizeof(amounts))
+                        return -EBADMSG;
+                for (size_t i = 0; i < n_bytes; i++)
+                        amounts[i] = get_byte(&in);
+        }
         for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++) {
                 uint64_t code = amounts[i / 8] & 1U << i % 8 ? get_number(&in) : 0;
 

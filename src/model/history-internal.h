@@ -11,7 +11,8 @@
  * distribution two numbers plus count, run and gap per bin, and the file systems. */
 #define RECORD_MAX (10 * (6 + HISTORY_VALUES_MAX + HISTORY_DISTRIBUTIONS * (3 + 3 * WINDOW_BINS_MAX)) + 1 + \
                     2 * BITMAP_SIZE + \
-                    AMOUNTS_BITMAP_SIZE + 2 * _HISTORY_AMOUNT_MAX + 1 + HISTORY_MOUNTS_MAX * MOUNT_SIZE_MAX)
+                    10 + AMOUNTS_BITMAP_SIZE + 2 * _HISTORY_AMOUNT_MAX + 1 + \
+                    HISTORY_MOUNTS_MAX * MOUNT_SIZE_MAX)
 #define AMOUNTS_BITMAP_SIZE ((_HISTORY_AMOUNT_MAX + 7) / 8)
 
 /* Of a file system: identity, bitmap, numbers, and count, run and gap per bin. */

@@ -4,6 +4,7 @@
 
 #include "history-internal.h"
 #include "mounts.h"
+#include "snapshot-fill.h"
 
 static const struct {
         const char *name;
@@ -49,7 +50,8 @@ void amounts_keep(uint64_t *amounts, const uint64_t *before) {
                 { HISTORY_CPU_COVERED,     HISTORY_BLOCK_COVERED   },
                 { HISTORY_BLOCK_COVERED,   HISTORY_MEMORY_COVERED  },
                 { HISTORY_MEMORY_COVERED,  HISTORY_STORAGE_COVERED },
-                { HISTORY_STORAGE_COVERED, _HISTORY_AMOUNT_MAX     },
+                { HISTORY_STORAGE_COVERED, HISTORY_NETWORK_COVERED },
+                { HISTORY_NETWORK_COVERED, _HISTORY_AMOUNT_MAX     },
         };
 
         for (size_t i = 0; i < ELEMENTSOF(groups); i++)
@@ -119,6 +121,44 @@ static void step_get_storage(const HistoryStep *s, Storage *ret) {
                 if (call <= QOS_STORAGE_WRITE)
                         ret->bytes[call] = a[HISTORY_STORAGE_BYTES + call];
         }
+}
+
+/* Of connections, by the rules for snapshots. Round-trip times have bins; their maximum is not known. */
+static void step_get_network(const HistoryStep *s, unsigned minimum_samples, Network *ret) {
+        const ReadingContext context = {
+                .measured = UINT64_C(1) << MEASURED_FLOWS | UINT64_C(1) << MEASURED_RECOVERIES |
+                            UINT64_C(1) << MEASURED_DROPS,
+                .minimum_samples = minimum_samples,
+        };
+        Distribution *const means[HISTORY_NETWORK_MEANS] = {
+                [QOS_NETWORK_DURATION]  = &ret->duration,
+                [QOS_NETWORK_HANDSHAKE] = &ret->connecting.handshake,
+                [QOS_NETWORK_PORTS]     = &ret->connecting.ports,
+        };
+        const uint64_t *a = s->amounts;
+        WindowBins rtt = {
+                .schema = QOS_NETWORK_ROUGH_SCHEMA,
+                .sum = a[HISTORY_NETWORK_TIMES + QOS_NETWORK_RTT],
+        };
+        NetworkReading reading = { .covered = a[HISTORY_NETWORK_COVERED] };
+
+        if (a[HISTORY_NETWORK_COVERED] == 0)
+                return;
+        memcpy(reading.counts.sums + QOS_NETWORK_FLOWS, a + HISTORY_NETWORK_FLOWS,
+               QOS_FLOW_COUNTERS * sizeof(*a));
+        reading.counts.sums[QOS_NETWORK_RECOVERIES] = a[HISTORY_NETWORK_RECOVERIES];
+        reading.counts.sums[QOS_NETWORK_SYN_RETRANSMITS] = a[HISTORY_NETWORK_SYN_RETRANSMITS];
+        reading.counts.sums[QOS_NETWORK_PORTS_EXHAUSTED] = a[HISTORY_NETWORK_PORTS_EXHAUSTED];
+        reading.counts.sums[QOS_NETWORK_DROPS] = a[HISTORY_NETWORK_DROPS];
+        network_metrics_fill(&context, &reading, ret);
+        for (unsigned d = 0; d < HISTORY_NETWORK_MEANS; d++)
+                if (means[d]) {
+                        distribution_set_absent(means[d]);
+                        mean_get(s, HISTORY_NETWORK_COUNTS + d, HISTORY_NETWORK_TIMES + d, means[d]);
+                }
+        memcpy(rtt.count, a + HISTORY_NETWORK_RTT_BINS, QOS_NETWORK_ROUGH_BINS * sizeof(*a));
+        window_bins_get_distribution(&rtt, minimum_samples, &ret->rtt);
+        ret->rtt.max = ABSENT;
 }
 
 /* ---- file systems ------------------------------------------------------------------------------------- */
@@ -219,6 +259,7 @@ static bool metric_is_derived(const Metric *metric) {
         metrics_set_absent(&m);
         step_get_contention(&s, &m.contention);
         step_get_storage(&s, &m.storage);
+        step_get_network(&s, /* minimum_samples= */ 0, &m.network);
         return metric_is_present(metric, &m);
 }
 
@@ -304,6 +345,7 @@ void history_step_get_metrics(const HistoryStep *s, unsigned minimum_samples, Me
         step_get_requests(s, ret);
         step_get_contention(s, &ret->contention);
         step_get_storage(s, &ret->storage);
+        step_get_network(s, minimum_samples, &ret->network);
 
         if (server->count != ABSENT && s->covered > 0)
                 server->rate = server->count * (double) NSEC_PER_SEC / s->covered;

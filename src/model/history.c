@@ -27,10 +27,10 @@ typedef struct Header {
         uint32_t _padding;
 } Header;
 
-/* "qSoHist5". Version 1 has no amounts, version 2 no stopped threads, version 3 other bounds of bins,
- * version 4 no calls on files */
+/* "qSoHist6". Version 1 has no amounts, version 2 no stopped threads, version 3 other bounds of bins,
+ * version 4 no calls on files, version 5 nothing of connections */
 #define MAGIC_VERSION(version) ((uint64_t) (version) << 56 | UINT64_C(0x747369486f5371))
-#define MAGIC MAGIC_VERSION('5')
+#define MAGIC MAGIC_VERSION('6')
 #define DATA_MAX (HISTORY_SIZE_MAX - sizeof(Header) - sizeof(History))
 
 /* ---- records ------------------------------------------------------------------------------------------ */

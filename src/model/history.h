@@ -29,6 +29,10 @@ typedef enum HistoryLevel {
 
 #define HISTORY_DISTRIBUTIONS 2U
 
+/* The first distributions of connections, of which the history has the mean: those of the layers in the
+ * kernel are left out, to save memory. */
+#define HISTORY_NETWORK_MEANS ((unsigned) QOS_NETWORK_PORTS + 1U)
+
 /* Additive amounts of a step, from which means, rates and shares are calculated. An amount covers the
  * nanoseconds in the preceding *_COVERED, and is unknown if these are 0. Stored in two bytes with 8
  * significant bits, an error of half a percent: comparisons with the past are about differences of more than
@@ -67,7 +71,17 @@ typedef enum HistoryAmount {
         HISTORY_STORAGE_ERRORS = HISTORY_STORAGE_CALLS + QOS_STORAGE_TIMED,
         HISTORY_STORAGE_TIMES = HISTORY_STORAGE_ERRORS + QOS_STORAGE_TIMED, /* ns */
         HISTORY_STORAGE_BYTES = HISTORY_STORAGE_TIMES + QOS_STORAGE_TIMED, /* read, written */
-        _HISTORY_AMOUNT_MAX = HISTORY_STORAGE_BYTES + QOS_STORAGE_WRITE + 1,
+        HISTORY_NETWORK_COVERED = HISTORY_STORAGE_BYTES + QOS_STORAGE_WRITE + 1,
+        HISTORY_NETWORK_FLOWS,          /* by enum qos_flow_counter */
+        HISTORY_NETWORK_RECOVERIES = HISTORY_NETWORK_FLOWS + QOS_FLOW_COUNTERS,
+        HISTORY_NETWORK_SYN_RETRANSMITS,
+        HISTORY_NETWORK_PORTS_EXHAUSTED,
+        HISTORY_NETWORK_DROPS,
+        HISTORY_NETWORK_COUNTS,         /* number of samples, by enum qos_network_distribution */
+        HISTORY_NETWORK_TIMES = HISTORY_NETWORK_COUNTS + HISTORY_NETWORK_MEANS, /* their sum in ns */
+        HISTORY_NETWORK_RTT_BINS = HISTORY_NETWORK_TIMES + HISTORY_NETWORK_MEANS, /* in the schema of the
+                                         * other distributions */
+        _HISTORY_AMOUNT_MAX = HISTORY_NETWORK_RTT_BINS + QOS_NETWORK_ROUGH_BINS,
 } HistoryAmount;
 
 /* File systems in a step, those with the most time: one takes some 60 bytes. */

@@ -254,6 +254,10 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("Reads, writes, syncs and opens of files, as far as there is a history of "
                               "them; of their latency count and mean"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(storage, Storage, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("What TCP counts on connections, as far as there is a history of it: "
+                              "counters, round-trip times without their maximum; of other distributions "
+                              "count and mean"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(network, Network, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Buckets of the requested distributions that were measured"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(histograms, StepHistogram,
                                                 SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),

@@ -263,10 +263,10 @@ static void test_upgrade(sd_event *event) {
 
         check(asprintf(&history_path, "%s/history-0", directory) > 0);
 
-        for (char version = '1'; version <= '5'; version++) {
+        for (char version = '1'; version <= '6'; version++) {
                 _cleanup_history_ History *h = NULL;
                 _cleanup_free_ char *data = NULL;
-                bool current = version == '5';
+                bool current = version == '6';
                 Manager *m;
                 size_t size, n_steps = 0;
                 const char *said;
@@ -287,7 +287,7 @@ static void test_upgrade(sd_event *event) {
                 check(history_new(&h) >= 0);
                 check(history_put(h, &(HistoryStep) { .index = 8, .covered = 1 }) >= 0);
                 check(history_serialize(h, 1, (void**) &data, &size) >= 0);
-                check(data[7] == '5');
+                check(data[7] == '6');
                 data[7] = version;
                 f = fopen(history_path, "we");
                 check(f && fwrite(data, 1, size, f) == size && fclose(f) == 0);

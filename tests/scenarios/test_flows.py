@@ -253,6 +253,37 @@ def diagnosis_of_a_window():
     wait_for("it is no finding any more", lambda: "receiveWindow" not in findings())
 
 
+@test(deadline=90)
+def history():
+    """Steps of the history add up to the counts, with their round-trip times and what limited sending."""
+    u = Flows()
+    attach(u, "--probes=requests,network")
+    u.start()
+    s = socket.create_connection(("127.0.0.1", u.port))
+    u.do("conns[0] = server.accept()[0]")
+    for _ in range(20):
+        u.do("conns[0].send(b'x' * 1000)")
+        receive(s, 1000)
+    figures = network(u)
+    names = [f"network.{name}" for name in ("bytesWritten", "rtt.count", "rtt.p50", "limitedBy.application")]
+
+    def steps():
+        rows = [{name: lookup(step, name) for name in names}
+                for step in varlink("History", unit=u.name, metrics=names)["steps"]]
+        return [row for row in rows if row["network.bytesWritten"] is not None]
+
+    # Each has some of eight bits
+    wait_for("the steps are over",
+             lambda: abs(sum(step["network.bytesWritten"] for step in steps()) - figures["bytesWritten"]) <= 200,
+             25)
+    found = steps()
+    within(sum(step["network.rtt.count"] for step in found), figures["rtt"]["count"], 0.01, 0, "round trips")
+    shares = [step["network.limitedBy.application"] for step in found if step["network.limitedBy.application"]]
+    check(shares and all(0.5 < share <= 1 for share in shares), f"shares: {found}")
+    check(any(step["network.rtt.p50"] for step in found), f"medians: {found}")
+    equal(varlink_error("History", unit=u.name, metrics=["network.receiving.total.p50"]), "NoHistory", "of layers")
+
+
 @test(deadline=60)
 def limit_of_the_send_buffer():
     """Over a path of 40 ms, a send buffer that takes less than the congestion window: the share is what sock_diag says

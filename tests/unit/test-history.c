@@ -707,7 +707,8 @@ static void test_amounts_of_a_day(void) {
                 HistoryStep s = make_step(k, 1000, 50, 30);
                 Known known = { .final = (k + 1 - MIN(k + 1, (uint64_t) WINDOW_STEPS)) / steps - 1 };
 
-                for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++)
+                /* Most round-trip times differ by a factor of 64 or less */
+                for (size_t i = 0; i < HISTORY_NETWORK_RTT_BINS + 12; i++)
                         s.amounts[i] = UINT64_C(1) << 30 | (uint64_t) rand_r(&seed) >> 2;
                 s.amounts[HISTORY_CPU_COVERED] = STEP;
                 check(history_put(h, &s) >= 0);
@@ -718,7 +719,7 @@ static void test_amounts_of_a_day(void) {
                 check(history_foreach(h, HISTORY_COARSE, see_known, &known) >= 0);
                 check(fabs((double) known.covered - HISTORY_COARSE_NSEC) < HISTORY_COARSE_NSEC / 100.0);
                 if (k + 1 == end)
-                        check(known.n > HISTORY_COARSE_STEPS / 2);
+                        check(known.n > HISTORY_COARSE_STEPS / 4);
         }
 }
 

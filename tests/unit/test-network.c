@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "check.h"
+#include "network-step.h"
 #include "snapshot-fill.h"
 #include "util.h"
 #include "window.h"
@@ -335,6 +336,63 @@ static void test_receive_queue(void) {
         check(!receive_queue_take(&q, seq - 99000, &u));
 }
 
+/* Steps of 10 s have what was in them, whenever they are read, and the history returns it. */
+static void test_steps(void) {
+        const uint64_t step = 10 * NSEC_PER_SEC, first = START / step;
+        _cleanup_free_ union qos_network_element *map = map_new(START);
+        NetworkSource source = { .map = map, .since = START };
+        NetworkSources sources = { .sources = &source, .n = 1, .since = START + step / 2 };
+        NetworkCounts before = {};
+        NetworkReading r;
+
+        for (unsigned n = 0; n < 5; n++)
+                for (unsigned i = 0; i < 100; i++) {
+                        uint64_t now = START + n * step + i * step / 100;
+                        struct qos_network_counts *live;
+
+                        if (n == 2)
+                                continue; /* nothing moves */
+                        if (n == 0 && i == 50)
+                                network_counts_add(&before, &source, 1);
+                        live = network_enter(map, now);
+                        check(live);
+                        network_add(live, QOS_NETWORK_FLOWS + QOS_FLOW_BYTES_SENT, 2 * n + 1);
+                        network_add(live, QOS_NETWORK_FLOWS + QOS_FLOW_TICKS, 2);
+                        network_add(live, QOS_NETWORK_FLOWS + QOS_FLOW_TICKS_PEER_WINDOW, 1);
+                        network_add(live, QOS_NETWORK_DROPS + i % QOS_DROP_ROWS, 1);
+                        network_sample(map, live, now, QOS_NETWORK_RTT, (i + 1) * 1000);
+                        network_sample(map, live, now, QOS_NETWORK_PORTS, 3000);
+                }
+        sources.before = &before;
+        check(network_read_step(&sources, first - 1, &r) == -ENODATA);
+        for (unsigned n = 0; n < 5; n++) {
+                uint64_t events = n == 2 ? 0 : n == 0 ? 50 : 100;
+                HistoryStep s = { .index = first + n };
+                Metrics m;
+
+                check(network_read_step(&sources, first + n, &r) == 0);
+                check(r.covered == (n == 0 ? step / 2 : step));
+                check(r.counts.sums[QOS_NETWORK_FLOWS + QOS_FLOW_BYTES_SENT] == events * (2 * n + 1));
+
+                history_step_set_network(&s, &r);
+                history_step_get_metrics(&s, 5, &m);
+                check(m.network.covered == r.covered && m.network.drops == events);
+                check(m.network.flows[QOS_FLOW_BYTES_SENT] == events * (2 * n + 1));
+                check(m.network.rtt.count == events && m.network.rtt.max == ABSENT);
+                check(m.network.connecting.ports.count == events && m.network.duration.count == 0);
+                check(m.network.receiving.total.count == ABSENT);
+                if (events == 0) {
+                        check(isnan(m.network.limited_by.peer_window) && m.network.rtt.p50 == ABSENT);
+                        continue;
+                }
+                check(m.network.connecting.ports.mean == 3000);
+                check(fabs(m.network.limited_by.peer_window - 0.5) < 1e-9);
+                check(m.network.rtt.mean == (n == 0 ? 75500 : 50500));
+                check(fabs((double) m.network.rtt.p50 - (n == 0 ? 75500 : 50500)) < 0.18 * 75500);
+                check((m.network.rtt.p95 == ABSENT) == (n == 0));
+        }
+}
+
 /* Each reason has a row of its own, in all maps the same, as long as there are any. */
 static void test_drops(void) {
         const ReadingContext context = { .measured = UINT64_C(1) << MEASURED_DROPS, .minimum_samples = 5 };
@@ -420,6 +478,7 @@ static void test_sample_rate(void) {
 
 int main(void) {
         test_drops();
+        test_steps();
         test_windows();
         test_receive_queue();
         test_sent_segments();

@@ -9,6 +9,8 @@
 #include "hierarchy.h"
 #include "history.h"
 #include "manager.h"
+#include "network-probe.h"
+#include "network-step.h"
 #include "observer.h"
 #include "probe.h"
 #include "service-manager.h"
@@ -95,6 +97,22 @@ static void step_fill_storage(Unit *u, HistoryStep *s) {
         }
         for (unsigned call = 0; call <= QOS_STORAGE_WRITE; call++)
                 a[HISTORY_STORAGE_BYTES + call] = reading.counts.sums[QOS_STORAGE_BYTES_READ + call];
+}
+
+static void step_fill_network(Unit *u, HistoryStep *s) {
+        static const Measured required[] = {
+                MEASURED_FLOWS, MEASURED_RECOVERIES, MEASURED_RTT, MEASURED_DROPS,
+        };
+        NetworkSource buffer[UNITS_MAX_LIMIT];
+        NetworkSources sources;
+        NetworkReading reading;
+
+        for (size_t i = 0; i < ELEMENTSOF(required); i++)
+                if (!is_measured(manager_get_measured(u->manager), required[i]))
+                        return;
+        if (unit_get_network_sources(u, buffer, &sources) &&
+            network_read_step(&sources, s->index, &reading) >= 0)
+                history_step_set_network(s, &reading);
 }
 
 /* The programs keep the values of rows at the beginning of the newest step only. */
@@ -196,6 +214,7 @@ int unit_collect_history(Unit *u) {
                 step_fill_requests(u, &counters, n + 1 == current, &step);
                 step_fill_contention(u, now, n + 1 == current, &step);
                 step_fill_storage(u, &step);
+                step_fill_network(u, &step);
                 if (n + 1 == current)
                         step_fill_mounts(u, &step);
                 step.violated = violated;
