@@ -163,6 +163,10 @@ enum qos_sum {
                                                  * QOS_COUNTER_INTENDED */
         QOS_SUM_COST,                           /* run time of the programs in ns, extrapolated from samples
                                                  * (overhead.h) */
+        QOS_SUM_FLOW_RETRANSMITS,               /* these three of connections to the unit, with the probe
+                                                 * "network": retransmitted segments */
+        QOS_SUM_FLOW_RTT,                       /* smoothed round-trip times, us */
+        QOS_SUM_FLOW_RTTS,                      /* number of these */
         QOS_SUM_ATTRIBUTED,                     /* number of requests read and responded to by the same
                                                  * thread */
         QOS_SUM_STATES,                         /* time of that thread between the two, by state: index is
@@ -260,6 +264,9 @@ enum qos_entry_sum {
         QOS_ENTRY_SUM_BYTES_IN,
         QOS_ENTRY_SUM_BYTES_OUT,
         QOS_ENTRY_SUM_UNPARSED,           /* of a peer: part of the two above, on unparsed connections */
+        QOS_ENTRY_SUM_RETRANSMITS,        /* these three as QOS_SUM_FLOW_RETRANSMITS and so on */
+        QOS_ENTRY_SUM_RTT,
+        QOS_ENTRY_SUM_RTTS,
         QOS_ENTRY_SUMS,
 };
 

@@ -56,6 +56,8 @@ struct flow {
         __u32 max_queued;       /* most bytes written and not acknowledged */
         __u32 begun;            /* 1: it was seen from its beginning, and is not established yet */
         struct flow_counts counts;
+        __u32 entry_retransmits; /* these two: not recorded for its endpoint or peer yet */
+        __u32 entry_rtt;        /* us, smoothed; 0: none */
 };
 
 BPF_STORAGE_MAP(flows, SK, struct flow) __weak;

@@ -161,7 +161,29 @@ static __attribute__((noinline)) int flow_record(const struct flow_change *chang
         return 0;
 }
 
-/* state: of the connection, before it changes; 0: it does not. */
+/* What the endpoint or peer of a connection has of it, in the map of the probe "requests". target: that of
+ * struct conn; rtt: us, 0: unchanged. Verified on its own. */
+BPF_SUBPROG int flow_record_entry(__u32 slot, __u32 unit, __u32 target, __u32 retransmits, __u32 rtt) {
+        const struct qos_owner owner = { .slot = slot, .generation = unit };
+        struct qos_unit_map *u = unit_get(&owner);
+
+        if (!u)
+                return 0;
+        window_advance(u, bpf_ktime_get_ns());
+        target = target_resolve(u, target);
+        record_sum(u, target, QOS_SUM_FLOW_RETRANSMITS, QOS_ENTRY_SUM_RETRANSMITS, retransmits);
+        record_sum(u, target, QOS_SUM_FLOW_RTT, QOS_ENTRY_SUM_RTT, rtt);
+        record_sum(u, target, QOS_SUM_FLOW_RTTS, QOS_ENTRY_SUM_RTTS, rtt != 0);
+        return 0;
+}
+
+/* Peers have an entry, or none yet. */
+static __always_inline bool conn_has_target(const struct conn *c) {
+        return c->kind == CONN_SERVER || (c->kind == CONN_CLIENT && c->target & TARGET_ENTRY);
+}
+
+/* state: of the connection, before it changes; 0: it does not. Returns whether flow_update_entry() has
+ * something to record. */
 static __attribute__((noinline)) int flow_update(struct sock *sk, __u32 state, __u32 event) {
         struct flow_moment m = { .event = event };
         struct flow_fields fields;
@@ -200,9 +222,38 @@ static __attribute__((noinline)) int flow_update(struct sock *sk, __u32 state, _
         bpf_spin_lock(&f->lock);
         flow_apply(f, &fields, &m, &change);
         bpf_spin_unlock(&f->lock);
-        if (change.owner.generation != 0)
-                flow_record(&change);
+        if (change.owner.generation == 0)
+                return 0;
+        flow_record(&change);
+        if (!owner_equal(&change.owner, &m.owner))
+                return 0;
+        __sync_fetch_and_add(&f->entry_retransmits, (__u32) change.n[QOS_FLOW_RETRANSMITS]);
+        if (change.n[QOS_FLOW_BYTES_ACKED] != 0)
+                f->entry_rtt = tp->srtt_us >> 3;
+        return change.n[QOS_FLOW_RETRANSMITS] + change.n[QOS_FLOW_BYTES_ACKED] != 0;
+}
+
+/* Records what flow_update() has left for the endpoint or peer. Not called by it, as programs that call it
+ * have no stack left. */
+static __attribute__((noinline)) int flow_update_entry(struct sock *sk) {
+        struct conn *c = sk ? bpf_sk_storage_get(&conns, sk, 0, 0) : NULL;
+        struct flow *f = c ? bpf_sk_storage_get(&flows, sk, 0, 0) : NULL;
+        struct qos_owner owner;
+        __u32 retransmits, rtt;
+
+        if (!f || !conn_has_target(c))
+                return 0;
+        owner = owner_read(&c->owner);
+        retransmits = __sync_lock_test_and_set(&f->entry_retransmits, 0);
+        rtt = __sync_lock_test_and_set(&f->entry_rtt, 0);
+        if (retransmits + rtt != 0)
+                flow_record_entry(owner.slot, owner.generation, c->target, retransmits, rtt);
         return 0;
+}
+
+static __always_inline void flow_update_all(struct sock *sk, __u32 state, __u32 event) {
+        if (flow_update(sk, state, event))
+                flow_update_entry(sk);
 }
 
 /* A run whose connection may not be known yet. */
@@ -210,7 +261,7 @@ static __always_inline int flow_handle(struct sock *sk, __u32 state, __u32 event
         __u32 zero = 0, *turn = bpf_map_lookup_elem(&overhead_turns, &zero);
         __u64 begin = turn && overhead_sample(turn) ? bpf_ktime_get_ns() : 0;
 
-        flow_update(sk, state, event);
+        flow_update_all(sk, state, event);
         if (begin != 0)
                 flow_record_overhead(sk, begin);
         return 0;
@@ -292,7 +343,7 @@ int BPF_PROG(network_move, struct sock *sk, struct sk_buff *skb) {
         if (f) {
                 begin = overhead_begin_sample(f);
                 if ((__u32) (bpf_jiffies64() - f->recorded_at) * tick_nsec >= FLOW_INTERVAL_NSEC)
-                        flow_update(sk, 0, FLOW_MOVES);
+                        flow_update_all(sk, 0, FLOW_MOVES);
                 if (path_is_measured(sk, skb))
                         path_receive(sk, skb, f);
                 if (begin != 0)
@@ -379,8 +430,10 @@ int network_flows(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
         struct sock *sk = ctx->sk;
 
-        if (sk)
-                return flow_update(sk, 0, FLOW_MOVES);
+        if (sk) {
+                flow_update_all(sk, 0, FLOW_MOVES);
+                return 0;
+        }
         bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
         return 0;
 }
@@ -401,7 +454,8 @@ int network_walk(struct bpf_iter__task_file *ctx) {
         sk = socket ? socket->sk : NULL;
         if (!sk || sk->sk_protocol != IPPROTO_TCP)
                 return 0;
-        return flow_update(sk, 0, FLOW_MOVES);
+        flow_update_all(sk, 0, FLOW_MOVES);
+        return 0;
 }
 
 BPF_ARRAY_MAP(connections_request, ARRAY, 1, struct qos_connections_request);

@@ -126,6 +126,10 @@ static void add_row(JsonWriter *w, const Row *row, const char *unit, bool named)
                 add_record_metrics(w, peer_metrics, row);
         else if (row->measured)
                 add_record_metrics(w, endpoint_metrics, row);
+        if (row->measured) {
+                add_present(w, "retransmits", row->retransmits);
+                add_present(w, "rtt", row->rtt);
+        }
         json_writer_close(w);
 }
 

@@ -333,6 +333,8 @@ typedef struct Row {
         Quality quality;        /* as in ClientRole, of a peer */
         Unparsed unparsed;      /* the same */
         Distribution latency;   /* max is absent for the first endpoint of several */
+        uint64_t retransmits;   /* these two of its TCP connections, with the probe "network" */
+        uint64_t rtt;           /* mean of the smoothed round-trip time, ns */
 } Row;
 
 /* As DISK_NAME_LEN in the kernel. */

@@ -152,6 +152,9 @@ void window_get_row(const WindowReading *reading, WindowRow *ret) {
                         [QOS_ENTRY_SUM_LATENCY]   = reading->sums[QOS_LATENCY],
                         [QOS_ENTRY_SUM_BYTES_IN]  = window_get_bytes_in(reading),
                         [QOS_ENTRY_SUM_BYTES_OUT] = window_get_bytes_out(reading),
+                        [QOS_ENTRY_SUM_RETRANSMITS] = reading->sums[QOS_SUM_FLOW_RETRANSMITS],
+                        [QOS_ENTRY_SUM_RTT]       = reading->sums[QOS_SUM_FLOW_RTT],
+                        [QOS_ENTRY_SUM_RTTS]      = reading->sums[QOS_SUM_FLOW_RTTS],
                 },
                 .maximum = reading->maxima[QOS_LATENCY],
         };

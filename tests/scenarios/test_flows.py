@@ -285,6 +285,48 @@ def history():
 
 
 @test(deadline=60)
+def endpoints_and_peers():
+    """Round-trip times and retransmissions of the endpoint and the peer that a slow, lossy link leads to, and not of
+    those on the loopback device."""
+    cable = Cable(delay_us=10000, drop=20, seed=3)
+    # The namespace of the unit has both
+    u = Flows(settings=f"NetworkNamespacePath=/run/netns/{cable.b}")
+    attach(u, "--probes=requests,network")
+    u.start()
+    client = Flows(settings=f"NetworkNamespacePath=/run/netns/{cable.a}")
+    client.start()
+    other = unused_port()
+    u.do(f"local = socket.create_server(('127.0.0.1', {other})); s = socket.create_connection(('127.0.0.1', {other})); "
+         "t = local.accept()[0]")
+    u.do("[(s.send(b'x' * 100), t.recv(100), t.send(b'y' * 100), s.recv(100)) for i in range(30)]")
+    client.do(f"c = socket.create_connection(('{cable.address_b}', {u.port}))")
+    u.do("conns[0] = server.accept()[0]")
+    u.do("import threading; threading.Thread(target=conns[0].sendall, args=(b'z' * 400000,)).start()")
+    client.do("n = 400000\nwhile n: n -= len(c.recv(n))")
+
+    def truth():
+        rows = ss("sport", "=", f":{u.port}", netns=cable.b)
+        return rows[0]["retransmits"] if rows and rows[0]["bytesAcked"] >= 400000 else None
+
+    retransmits = wait_for("all is acknowledged", truth)
+    check(retransmits > 0, "nothing was lost")
+    server = snapshot(u)["requests"]["server"]
+    by_port = {row["listen"].rpartition(":")[2]: row for row in server["endpoints"]}
+    far, near = by_port[str(u.port)], by_port[str(other)]
+    equal((far["retransmits"], near["retransmits"]), (retransmits, 0), f"retransmits: {by_port}")
+    check(20e6 <= far["rtt"] * 1.05 and near["rtt"] < 20e6, f"round-trip times: {by_port}")
+    peers = {row["peer"]: row for row in snapshot(u)["requests"]["client"]["peers"]}
+    row = peers[f"127.0.0.1:{other}"]
+    check(row["retransmits"] == 0 and 0 < row["rtt"] < 20e6, f"peers: {peers}")
+    cable.cut()
+    alone = Server()
+    attach(alone, "--probes=requests")
+    alone.start()
+    load(alone, number=10, connections=1)
+    check("rtt" not in snapshot(alone)["requests"]["server"]["endpoints"][0], "without the probe")
+
+
+@test(deadline=60)
 def limit_of_the_send_buffer():
     """Over a path of 40 ms, a send buffer that takes less than the congestion window: the share is what sock_diag says
     of the time since the connection was opened."""

@@ -466,6 +466,8 @@ static Row make_row(RowKind kind, uint8_t last, uint16_t port) {
                 .bytes_out = 7,
                 .quality = QUALITY_PARTIAL,
                 .unparsed = { 1, 2, 0.5 },
+                .retransmits = 12,
+                .rtt = 13,
         };
 
         distribution_set_absent(&row.latency);
@@ -481,7 +483,8 @@ static void test_rows(void) {
                 "\"count\":1,"
                 "\"rate\":5.000000000000000000000e-01,"
                 "\"errors\":{\"reset\":2,\"timeout\":3%s},\"%s\":4,\"inFlight\":5,"
-                                      "\"latency\":{\"count\":8,\"mean\":9},\"bytesIn\":6,\"bytesOut\":7";
+                                      "\"latency\":{\"count\":8,\"mean\":9},\"bytesIn\":6,\"bytesOut\":7,"
+                                      "\"retransmits\":12,\"rtt\":13";
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *hidden = NULL, *none = NULL;
         char other_name[] = "b.service", server[256], client[256], expected[1024];
         struct qos_unit_map *view = new0(struct qos_unit_map, 1);
@@ -526,7 +529,8 @@ static void test_rows(void) {
                         "[{\"peer\":\"127.0.0.1:6379\",\"unit\":\"b.service\",%s},"
                         "{\"peer\":\"127.0.0.1:6380\","
                         "\"errors\":{\"reset\":2,\"timeout\":3,\"status5xx\":10,\"replies\":11},"
-                        "\"aborts\":4,\"inFlight\":5,\"bytesIn\":6,\"bytesOut\":7},"
+                        "\"aborts\":4,\"inFlight\":5,\"bytesIn\":6,\"bytesOut\":7,\"retransmits\":12,"
+                        "\"rtt\":13},"
                         "{\"rest\":true,%s}]", client, client);
         check_text(by_path(v, "requests.client.peers"), expected);
 

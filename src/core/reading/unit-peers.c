@@ -240,6 +240,13 @@ static void row_fill(const Unit *u, const WindowRow *from, uint64_t known, uint6
         if (row->kind == ROW_PEER && row->family == AF_UNIX)
                 row->bytes_in = row->bytes_out = row->errors_status5xx = row->errors_replies = ABSENT;
         row_fill_unparsed(from, row);
+        row->retransmits = row->rtt = ABSENT;
+        if (u->network.map && row->family != AF_UNIX) {
+                row->retransmits = from->sums[QOS_ENTRY_SUM_RETRANSMITS];
+                if (from->sums[QOS_ENTRY_SUM_RTTS] > 0)
+                        row->rtt = from->sums[QOS_ENTRY_SUM_RTT] * NSEC_PER_USEC /
+                                   from->sums[QOS_ENTRY_SUM_RTTS];
+        }
         if (row->kind == ROW_PEER)
                 row->quality = overlapping ? QUALITY_OVERLAPPING :
                         unparsed_is_partial(from->cells[QOS_ENTRY_OVERLAPS], count, row->unparsed.share) ?
