@@ -68,7 +68,7 @@ def rows_of(probe):
     return [p for p in qosctl_json("probes") if p.get("probe") == f"custom:{probe}"]
 
 
-@test(deadline=60, own_daemon=True, vm="nightly")
+@test(deadline=60, own_daemon=True)
 def programs_started():
     """Each program that the unit executes counts once, also those that end at once, after a restart, and in a unit
     inside another one; after a crash of qosd the totals begin anew."""
