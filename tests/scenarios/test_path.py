@@ -74,19 +74,20 @@ def arrival_stamps(qosd_conf):
     equal((r["unstamped"], r["driver"]["count"], r["total"]["count"], r["socket"]["count"]), (3, 0, 0, 3),
           "unstamped, driver, total and socket")
     qosd_conf("[QoS]\nReceiveTimestamps=yes\n")
+    attach(u, "--probes=requests,network")
     exchange(u, s, 3)
     r = receiving(u)
-    equal((r["unstamped"], r["driver"]["count"], r["total"]["count"], r["socket"]["count"]), (3, 3, 3, 6), "stamped")
+    equal((r["unstamped"], r["driver"]["count"], r["total"]["count"], r["socket"]["count"]), (0, 3, 3, 3), "stamped")
 
     for step in (3600, -3600):
         time.clock_settime(time.CLOCK_REALTIME, time.clock_gettime(time.CLOCK_REALTIME) + step)
         exchange(u, s, 20)
         r = receiving(u)
-        check(r["unstamped"] > 3, f"unstamped: {r}")
+        check(r["unstamped"] > 0, f"unstamped: {r}")
         time.sleep(1.1)
         exchange(u, s, 1)
     r = receiving(u)
-    equal((r["unstamped"] + r["driver"]["count"], r["socket"]["count"]), (48, 48), "segments")
+    equal((r["unstamped"] + r["driver"]["count"], r["socket"]["count"]), (45, 45), "segments")
     check(r["driver"]["count"] >= 5 and r["driver"]["max"] < 60e9 and r["total"]["max"] < 60e9, f"times: {r}")
     s.close()
 
@@ -231,12 +232,16 @@ def token_bucket():
         u.do(f"conns[{i}] = server.accept()[0]")
     equal(network(u)["transmitting"]["total"]["count"], 0, "segments before")
     run("tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", "1mbit", "burst", "1600", "limit", "100000")
+    begin = time.monotonic_ns()
     u.do("for i in range(10): conns[i].sendall(b'y' * 1400)")
+    spread = time.monotonic_ns() - begin
     t = wait_for("all have left", lambda: (t := network(u)["transmitting"])["total"]["count"] == 10 and t)
     # 1400 bytes with the headers of TCP (with timestamps), IP and Ethernet, at 1 Mbit/s
     each = (1400 + 32 + 20 + 14) * 8 * 1000
-    within(t["total"]["max"], 9 * each, 0.1, 5e6, "the last one")
-    within(t["total"]["mean"], 4.5 * each, 0.1, 5e6, "mean of all")
+    for key, segments in ("max", 9), ("mean", 4.5):
+        # As much less as later ones were sent later
+        check(segments * each * 0.9 - spread <= t["total"][key] <= segments * each * 1.1 + 5e6,
+              f"{key}, with {segments} segments before, sent within {spread} ns: {t}")
     for client in clients:
         client.kill()
     run("ip", "link", "del", device)
