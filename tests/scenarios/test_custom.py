@@ -127,7 +127,8 @@ def calls_of_malloc():
         equal(custom(u, "malloc.calls.count"), sum(e["count"] for e in custom(u, "malloc.calls.entries")), "calls")
 
 
-@test(deadline=60, own_daemon=True)
+@test(deadline=120, own_daemon=True, vm="nightly", needs_vm="the kernel of the lab hides a process, and wakeups by "
+      "timers above it, from programs")
 def waits_for_a_cpu():
     """Each wakeup of a thread is one wait for a CPU."""
     with installed("runqueue"):
