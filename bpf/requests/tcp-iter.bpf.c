@@ -242,6 +242,7 @@ int requests_listeners(struct bpf_iter__bpf_sk_storage_map *ctx) {
 struct oldest_search {
         const struct h2_streams *streams;
         struct qos_unit_map *u;
+        const struct qos_intended *known; /* of the endpoint */
         __u64 now;
         __u64 at;
 };
@@ -252,11 +253,29 @@ static long oldest_step(__u64 i, void *data) {
 
         if (s->id == 0 || s->first_at == 0 || s->flags & H2_STREAM_ASIDE)
                 return 0;
+        if (s->first_out_at == 0 && s->last_at != 0 && s->read_at != 0 &&
+            o->known && intent_is_usual(o->known, s->first_at, o->now)) {
+                o->u->intending++;
+                return 0;
+        }
         if (s->first_at < o->at)
                 o->at = s->first_at;
         if (s->first_out_at == 0)
                 waiting_add(&o->u->waiting, o->now, s->first_at, 1);
         return 0;
+}
+
+/* Arrival of the oldest request of these streams, without those that seem delayed by intent; ~0: there is
+ * none. Counts both kinds. known: of the endpoint; NULL: none is delayed by intent. A global function,
+ * verified once. */
+BPF_SUBPROG __u64 streams_find_oldest(const struct h2_streams *streams, struct qos_unit_map *u,
+                                      const struct qos_intended *known, __u64 now) {
+        struct oldest_search o = { .streams = streams, .u = u, .known = known, .now = now, .at = ~0ULL };
+
+        if (!streams || !u)
+                return ~0ULL;
+        bpf_loop(H2_STREAMS / 2, oldest_step, &o, 0);
+        return o.at;
 }
 
 /* Adds outstanding requests that were read to those waiting, except for long polls. */
@@ -314,14 +333,13 @@ static __attribute__((noinline)) int pipeline_intends(struct qos_unit_map *u, co
 }
 
 static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
-        struct oldest_search o = { .now = bpf_ktime_get_ns(), .at = ~0ULL };
         const struct h2_more *more = NULL;
         const struct h2_conn *h = NULL;
         struct qos_unit_map *u;
         struct pipeline *p;
         struct conn *c;
+        __u64 at, now = bpf_ktime_get_ns();
         int intended;
-        __u64 at;
 
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
         if (!c || c->kind != CONN_SERVER || c->target & TARGET_ONLY || c->visited == (__u32) session)
@@ -345,8 +363,8 @@ static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
-        if (!(c->x.flags & (EXCHANGE_PARSED | EXCHANGE_H2)) && exchange_is_ignored(&c->x, o.now) &&
-            request_ignore(c, u, o.now))
+        if (!(c->x.flags & (EXCHANGE_PARSED | EXCHANGE_H2)) && exchange_is_ignored(&c->x, now) &&
+            request_ignore(c, u, now))
                 return 0;
 
         if (u->oldest_session != session) {
@@ -357,32 +375,36 @@ static __always_inline int conn_count_oldest(struct sock *sk, __u64 session) {
         }
 
         if (h) {
-                o.u = u;
+                const struct qos_intended *known = NULL;
+                __u64 oldest = ~0ULL, other, intending = u->intending;
+
+                if (!fin_received(sk->__sk_common.skc_state))
+                        known = target_intended(u, c->target);
                 if (h->open > 0) {
-                        o.streams = &h->streams;
-                        bpf_loop(H2_STREAMS / 2, oldest_step, &o, 0);
+                        oldest = streams_find_oldest(&h->streams, u, known, now);
                         if (!more && h->more == H2_MORE_HERE)
                                 more = bpf_sk_storage_get(&h2_mores, sk, 0, 0);
-                        if (more) {
-                                o.streams = &more->streams;
-                                bpf_loop(H2_STREAMS / 2, oldest_step, &o, 0);
-                        }
+                        other = more ? streams_find_oldest(&more->streams, u, known, now) : ~0ULL;
+                        if (other < oldest)
+                                oldest = other;
                 }
-                if (o.at != ~0ULL)
-                        at = o.at;
+                if (oldest != ~0ULL)
+                        at = oldest;
+                else if (u->intending != intending)
+                        return 0;
         } else {
                 p = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&pipelines, sk, 0, 0) : 0;
                 intended = 0;
                 if (!fin_received(sk->__sk_common.skc_state))
-                        intended = p ? pipeline_intends(u, p, c, o.now) : exchange_is_reaction(&c->x);
+                        intended = p ? pipeline_intends(u, p, c, now) : exchange_is_reaction(&c->x);
                 if (intended > 0) {
                         u->intending += intended;
                         return 0;
                 }
                 if (p && p->n_groups > 0)
-                        oldest_pipeline(u, p, o.now);
+                        oldest_pipeline(u, p, now);
                 else if (at > c->x.first_out_at) /* otherwise a response is being sent */
-                        waiting_add(&u->waiting, o.now, at, 1);
+                        waiting_add(&u->waiting, now, at, 1);
         }
 
         if (at != 0 && at < u->oldest_at)

@@ -216,13 +216,21 @@ def http2_polls(*files, probes="requests", context=None):
              settings="CPUSchedulingPolicy=fifo").start()
     attach(u, f"--probes={probes}")
     with http2.Client(port, context=context) as c:
+        def release(streams):
+            equal([s.status for s in c.wait_all([*streams, c.start("/release")])], [200] * (len(streams) + 1), "status")
+
         def poll(n):
             streams = [c.start("/hang") for _ in range(n)]
             wait_for("all wait", lambda: server_figures(u)["inFlight"] == n)
-            time.sleep(0.4)
-            equal([s.status for s in c.wait_all([*streams, c.start("/release")])], [200] * (n + 1), "status")
-        poll(1)
-        poll(3)
+            return streams
+        streams = poll(1)
+        time.sleep(2)
+        release(streams)
+        # Known by now, also while they are in flight
+        streams = poll(3)
+        wait_for("three are delayed by intent", lambda: (f := server_figures(u))["intended"].get("inFlight") == 3 and
+                 f.get("waiting") == 0 and "oldestInFlight" not in f)
+        release(streams)
         equal(c.ask("/late/300/200").status, 200, "status of a slow request")
         # It begins, and goes on
         equal(c.ask("/slow/300").status, 200, "status of a long response")
