@@ -139,7 +139,9 @@ static double peer_failed(const DiagnosisNamed *peer, const DiagnosisEvidence *e
 }
 
 static const char* peer_format(const DiagnosisNamed *peer, char buf[static PEER_MAX]) {
-        (void) snprintf(buf, PEER_MAX, "%s%s%s%s", peer->name, peer->unit[0] ? " (" : "", peer->unit,
+        /* With the limits GCC sees that nothing is truncated: as packages are built, it warns otherwise */
+        (void) snprintf(buf, PEER_MAX, "%.*s%s%.*s%s", (int) sizeof(peer->name) - 1, peer->name,
+                        peer->unit[0] ? " (" : "", (int) sizeof(peer->unit) - 1, peer->unit,
                         peer->unit[0] ? ")" : "");
         return buf;
 }
