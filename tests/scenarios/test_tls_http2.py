@@ -4,6 +4,7 @@
 import contextlib
 import os
 import re
+import shutil
 import ssl
 import struct
 import subprocess
@@ -191,6 +192,27 @@ def http2_of_nghttpd():
         _, c, _ = h2load(u, port, number, clients, streams, ["/small", "/none", "/small"])
         sent, gone = sent + number, gone + c
         equal(is_seen(u, sent, protocol="http2")["status4xx"], gone, f"4xx with {streams} streams at once")
+
+
+@test(deadline=60)
+def in_a_root_directory_of_its_own():
+    """A copy of the library, whose path is another file for everybody else."""
+    root = f"/srv/{scenario.unit_name('root', '')}"
+    try:
+        libraries = re.findall(r"(/\S+) \(0x", run("ldd", "/usr/bin/socat").stdout)
+        check(any("libssl" in f for f in libraries), f"{libraries}")
+        for file in ["/usr/bin/socat"] + libraries:
+            os.makedirs(os.path.dirname(root + file), exist_ok=True)
+            shutil.copy(file, root + file)
+        s = Sealed(root=root)
+        with s.connect() as c:
+            equal([c.ask(p).status for p in ["/status/200", "/status/503"] * 20], [200, 503] * 20, "statuses")
+        s.expect(40, 0, 20, what="in a root directory of its own")
+        check(f"Probing '{root}/" in run("journalctl", "-u", "qosd.service", "-o", "cat").stdout,
+              "another file is watched")
+        s.stop()
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
 
 
 class SealedGrpc(test_http2.Grpc):

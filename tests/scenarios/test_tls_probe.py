@@ -17,7 +17,6 @@ from scenario import (Client, Unit, attach, check, equal, expect_total, lookup, 
                       qosctl_json, run, server_figures, smaller, snapshot, start_served, systemctl, test, total,
                       unused_port, wait_for)
 from test_tls import VERSIONS, Apache, Nginx, ask, farewell
-from test_tls_http2 import Sealed
 
 
 def watch(unit):
@@ -117,27 +116,6 @@ def pipelined():
     f = server_figures(plain)
     equal(list(protocols(f)), ["tls"], "protocols without the probe")
     check(f["count"] < 2 * sum(range(1, 33)), f"it is known without the probe, {f}")
-
-
-@test(deadline=60)
-def in_a_root_directory_of_its_own():
-    """A copy of the library, whose path is another file for everybody else."""
-    root = f"/srv/{scenario.unit_name('root', '')}"
-    try:
-        libraries = re.findall(r"(/\S+) \(0x", run("ldd", "/usr/bin/socat").stdout)
-        check(any("libssl" in f for f in libraries), f"{libraries}")
-        for file in ["/usr/bin/socat"] + libraries:
-            os.makedirs(os.path.dirname(root + file), exist_ok=True)
-            shutil.copy(file, root + file)
-        s = Sealed(root=root)
-        with s.connect() as c:
-            equal([c.ask(p).status for p in ["/status/200", "/status/503"] * 20], [200, 503] * 20, "statuses")
-        s.expect(40, 0, 20, what="in a root directory of its own")
-        check(f"Probing '{root}/" in run("journalctl", "-u", "qosd.service", "-o", "cat").stdout,
-              "another file is watched")
-        s.stop()
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
 
 
 class Hasty:
