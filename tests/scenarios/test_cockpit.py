@@ -93,9 +93,9 @@ def administer():
         b.evaluate("page.querySelector('nav a').click()")
         b.wait(f"!!page.querySelector(`tr[data-unit='{s.name}']`)?.dataset.seq")
         c = Client(s, connections=1, think_us=10000, duration_ms=600000)
-        b.wait(has_text("busy", ".alerts"))
+        b.wait(has_text(s.name, ".alerts"))
         c.stop()
-        b.wait("page.querySelector('.alerts').innerText === ''")
+        b.wait(f"!({has_text(s.name, '.alerts')})")
 
         b.click(f"tr[data-unit='{s.name}'] a")
         b.click("#detach")
