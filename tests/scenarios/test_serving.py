@@ -11,6 +11,7 @@ import scenario
 import test_http2
 import test_redis
 import test_tls
+import test_tls_http2
 import test_tls_probe
 import test_unix
 from scenario import (MSEC, SOURCES, Server, Talk, Unit, attach, check, equal, load, lookup, qosctl, run,
@@ -261,7 +262,7 @@ def streams():
     sealed.listens()
     test_tls_probe.placed(sealed)
     sent = smaller(400) // 4 * 4
-    equal(test_tls_probe.h2load(sealed, sealed.ports["TLSv1.3"], sent, 4, 100, ["/small"])[0], sent, "responses")
+    equal(test_tls_http2.h2load(sealed, sealed.ports["TLSv1.3"], sent, 4, 100, ["/small"])[0], sent, "responses")
     test_tls_probe.is_seen(sealed, sent, protocol="http2")
     check(stands(sealed)["served"] > 0, "nothing was served")
 
