@@ -119,6 +119,9 @@ enum qos_counter {
                                             * files */
         QOS_COUNTER_MISSED,                /* program runs skipped by the kernel on the whole machine since
                                             * the unit was attached; mostly recovered later */
+        QOS_COUNTER_FLOW_RETRANSMITS,      /* segments retransmitted on connections to the unit, with the
+                                            * probe "network" */
+        QOS_COUNTER_FLOW_RTTS,             /* number of round-trip times in QOS_SUM_FLOW_RTT */
         QOS_COUNTERS,
 };
 
@@ -163,10 +166,8 @@ enum qos_sum {
                                                  * QOS_COUNTER_INTENDED */
         QOS_SUM_COST,                           /* run time of the programs in ns, extrapolated from samples
                                                  * (overhead.h) */
-        QOS_SUM_FLOW_RETRANSMITS,               /* these three of connections to the unit, with the probe
-                                                 * "network": retransmitted segments */
-        QOS_SUM_FLOW_RTT,                       /* smoothed round-trip times, us */
-        QOS_SUM_FLOW_RTTS,                      /* number of these */
+        QOS_SUM_FLOW_RTT,                       /* smoothed round-trip times of connections to the unit, us,
+                                                 * with the probe "network" */
         QOS_SUM_ATTRIBUTED,                     /* number of requests read and responded to by the same
                                                  * thread */
         QOS_SUM_STATES,                         /* time of that thread between the two, by state: index is
@@ -254,9 +255,11 @@ enum qos_entry_counter {
         QOS_ENTRY_STATUS_5XX,             /* of a peer: HTTP responses that report a server error */
         QOS_ENTRY_ERRORS_REPLIES,         /* of a peer: responses of Redis and memcached that report an
                                            * error */
+        QOS_ENTRY_FLOW_RETRANSMITS,       /* as QOS_COUNTER_FLOW_RETRANSMITS and so on */
+        QOS_ENTRY_FLOW_RTTS,
         QOS_ENTRY_COUNTERS,
 };
-#define QOS_ENTRY_COUNTERS_SIZE 240
+#define QOS_ENTRY_COUNTERS_SIZE 238
 _Static_assert(QOS_ENTRY_COUNTERS <= QOS_ENTRY_COUNTERS_SIZE, "no room for so many counters");
 
 enum qos_entry_sum {
@@ -264,9 +267,7 @@ enum qos_entry_sum {
         QOS_ENTRY_SUM_BYTES_IN,
         QOS_ENTRY_SUM_BYTES_OUT,
         QOS_ENTRY_SUM_UNPARSED,           /* of a peer: part of the two above, on unparsed connections */
-        QOS_ENTRY_SUM_RETRANSMITS,        /* these three as QOS_SUM_FLOW_RETRANSMITS and so on */
-        QOS_ENTRY_SUM_RTT,
-        QOS_ENTRY_SUM_RTTS,
+        QOS_ENTRY_SUM_RTT,                /* as QOS_SUM_FLOW_RTT */
         QOS_ENTRY_SUMS,
 };
 

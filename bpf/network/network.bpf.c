@@ -171,9 +171,9 @@ BPF_SUBPROG int flow_record_entry(__u32 slot, __u32 unit, __u32 target, __u32 re
                 return 0;
         window_advance(u, bpf_ktime_get_ns());
         target = target_resolve(u, target);
-        record_sum(u, target, QOS_SUM_FLOW_RETRANSMITS, QOS_ENTRY_SUM_RETRANSMITS, retransmits);
+        record_count(u, target, QOS_COUNTER_FLOW_RETRANSMITS, QOS_ENTRY_FLOW_RETRANSMITS, retransmits);
         record_sum(u, target, QOS_SUM_FLOW_RTT, QOS_ENTRY_SUM_RTT, rtt);
-        record_sum(u, target, QOS_SUM_FLOW_RTTS, QOS_ENTRY_SUM_RTTS, rtt != 0);
+        record_count(u, target, QOS_COUNTER_FLOW_RTTS, QOS_ENTRY_FLOW_RTTS, rtt != 0);
         return 0;
 }
 

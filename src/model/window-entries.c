@@ -152,9 +152,7 @@ void window_get_row(const WindowReading *reading, WindowRow *ret) {
                         [QOS_ENTRY_SUM_LATENCY]   = reading->sums[QOS_LATENCY],
                         [QOS_ENTRY_SUM_BYTES_IN]  = window_get_bytes_in(reading),
                         [QOS_ENTRY_SUM_BYTES_OUT] = window_get_bytes_out(reading),
-                        [QOS_ENTRY_SUM_RETRANSMITS] = reading->sums[QOS_SUM_FLOW_RETRANSMITS],
                         [QOS_ENTRY_SUM_RTT]       = reading->sums[QOS_SUM_FLOW_RTT],
-                        [QOS_ENTRY_SUM_RTTS]      = reading->sums[QOS_SUM_FLOW_RTTS],
                 },
                 .maximum = reading->maxima[QOS_LATENCY],
         };
@@ -162,6 +160,8 @@ void window_get_row(const WindowReading *reading, WindowRow *ret) {
                 ret->cells[histogram_coarse_bin(i)] +=
                         reading->cells[QOS_DISTRIBUTION_FIRST_COUNTER(QOS_LATENCY) + i];
         ret->cells[QOS_ENTRY_COUNT] = reading->cells[QOS_COUNTER_COUNT];
+        ret->cells[QOS_ENTRY_FLOW_RETRANSMITS] = reading->cells[QOS_COUNTER_FLOW_RETRANSMITS];
+        ret->cells[QOS_ENTRY_FLOW_RTTS] = reading->cells[QOS_COUNTER_FLOW_RTTS];
         ret->cells[QOS_ENTRY_ERRORS_RESET] = reading->cells[QOS_COUNTER_ERRORS_RESET];
         ret->cells[QOS_ENTRY_ERRORS_TIMEOUT] = reading->cells[QOS_COUNTER_ERRORS_TIMEOUT];
         ret->cells[QOS_ENTRY_CLIENT_ABORTS] = reading->cells[QOS_COUNTER_CLIENT_ABORTS];

@@ -242,10 +242,10 @@ static void row_fill(const Unit *u, const WindowRow *from, uint64_t known, uint6
         row_fill_unparsed(from, row);
         row->retransmits = row->rtt = ABSENT;
         if (u->network.map && row->family != AF_UNIX) {
-                row->retransmits = from->sums[QOS_ENTRY_SUM_RETRANSMITS];
-                if (from->sums[QOS_ENTRY_SUM_RTTS] > 0)
+                row->retransmits = from->cells[QOS_ENTRY_FLOW_RETRANSMITS];
+                if (from->cells[QOS_ENTRY_FLOW_RTTS] > 0)
                         row->rtt = from->sums[QOS_ENTRY_SUM_RTT] * NSEC_PER_USEC /
-                                   from->sums[QOS_ENTRY_SUM_RTTS];
+                                   from->cells[QOS_ENTRY_FLOW_RTTS];
         }
         if (row->kind == ROW_PEER)
                 row->quality = overlapping ? QUALITY_OVERLAPPING :
