@@ -369,7 +369,7 @@ static void test_amounts(void) {
                         uint64_t n = (uint64_t) rand_r(&seed) << 33 ^ (uint64_t) rand_r(&seed) <<
                                      10 ^ (uint64_t) rand_r(&seed);
 
-                        in[i] = k == 0 ? UINT64_MAX : k == 1 ? UINT64_MAX >> i :
+                        in[i] = k == 0 ? UINT64_MAX : k == 1 ? UINT64_MAX >> i % 64 :
                                 MAX(n >> rand_r(&seed) % 64, UINT64_C(1));
                 }
                 memcpy(s.amounts, in, sizeof(in));
