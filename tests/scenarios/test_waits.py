@@ -348,7 +348,10 @@ def occupants_of_the_cpu():
 def occupants_of_the_cpu_that_have_ended():
     """A unit that had the CPU has one row with its name, also if it ended before the first read of resources, or has
     several control groups."""
-    u = Unit(f"/bin/sh -c '{BUSY}'", type="exec", settings="CPUAffinity=0").start()
+    # It sleeps now and then, so that each of the others is the one before it at some time: qosd learns the name then,
+    # and of those that are always earlier only the ID
+    work = "while :; do i=0; while [ $$i -lt 20000 ]; do i=$$((i+1)); done; sleep 0.003; done"
+    u = Unit(f"/bin/sh -c '{work}'", type="exec", settings="CPUAffinity=0").start()
     attach(u, "--probes=cpu")
     groups = ("for g in a b; do mkdir $$d/$$g; /bin/sh -c \"echo 0 >$$d/$$g/cgroup.procs; " + BUSY + "\" & done; wait")
     gone = Unit(f"/bin/sh -c '{BUSY}'", name=unit_name("gone"), type="exec", settings="CPUAffinity=0").start()
