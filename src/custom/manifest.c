@@ -639,9 +639,9 @@ int manifest_parse(const char *text, size_t size, ManifestError *ret_error, sd_j
 
         *ret_error = (ManifestError) {};
         *ret = NULL;
-        if (size > MANIFEST_SIZE_MAX)
+        if (size > CUSTOM_MANIFEST_SIZE_MAX)
                 r = reader_fail(&reader, NULL, "The manifest is larger than %u KiB.",
-                                MANIFEST_SIZE_MAX / 1024);
+                                CUSTOM_MANIFEST_SIZE_MAX / 1024);
         else if (size == 0)
                 r = reader_fail(&reader, NULL, "The manifest is empty.");
         else

@@ -6,10 +6,8 @@
 
 #include <systemd/sd-json.h>
 
+#include "custom-names.h"
 #include "util.h"
-
-/* Limit of the size of a manifest: 32 metrics with a hundred named values each fit. */
-#define MANIFEST_SIZE_MAX (64U * 1024U)
 
 /* Limit of the depth of elements. A manifest has four levels; libxml2 recurses. */
 #define MANIFEST_DEPTH_MAX 16

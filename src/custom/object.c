@@ -364,8 +364,8 @@ int object_check(const void *elf, size_t size, char **ret_message, sd_json_varia
         int r;
 
         *ret_message = NULL;
-        if (size > OBJECT_SIZE_MAX)
-                return object_fail(ret_message, "It is larger than %u MiB.", OBJECT_SIZE_MAX >> 20);
+        if (size > CUSTOM_OBJECT_SIZE_MAX)
+                return object_fail(ret_message, "It is larger than %u MiB.", CUSTOM_OBJECT_SIZE_MAX >> 20);
         if (gnutls_hash_fast(GNUTLS_DIG_SHA256, elf, size, digest) < 0)
                 return -EIO;
         for (size_t i = 0; i < SHA256_SIZE; i++)

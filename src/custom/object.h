@@ -6,11 +6,8 @@
 
 #include <systemd/sd-json.h>
 
+#include "custom-names.h"
 #include "util.h"
-
-/* Limit of the size of an object file. That of qosd itself, with all of its programs and debug information,
- * has 2 MiB. */
-#define OBJECT_SIZE_MAX (4U << 20)
 
 /* Limit of the memory of all maps of a probe, other than those of qosd. */
 #define OBJECT_MAPS_SIZE_MAX (4U << 20)

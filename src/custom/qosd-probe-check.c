@@ -89,7 +89,7 @@ static int check_manifest(const char *path, const char *contents, sd_json_varian
         size_t size = 0;
         int r;
 
-        r = read_file(contents, MANIFEST_SIZE_MAX, &text, &size);
+        r = read_file(contents, CUSTOM_MANIFEST_SIZE_MAX, &text, &size);
         if (r < 0) {
                 fprintf(stderr, "Failed to read '%s': %s\n", path, strerror(-r));
                 return r;
@@ -109,7 +109,7 @@ static int check_object(const char *path, const char *contents, sd_json_variant 
         size_t size = 0;
         int r;
 
-        r = read_file(contents, OBJECT_SIZE_MAX, &elf, &size);
+        r = read_file(contents, CUSTOM_OBJECT_SIZE_MAX, &elf, &size);
         if (r < 0) {
                 fprintf(stderr, "Failed to read '%s': %s\n", path, strerror(-r));
                 return r;

@@ -131,7 +131,7 @@ static void test_invalid(void) {
 
 static void test_hostile(void) {
         _cleanup_(manifest_error_done) ManifestError error = {}, large = {};
-        _cleanup_free_ char *json = NULL, *text = malloc(MANIFEST_SIZE_MAX + 2);
+        _cleanup_free_ char *json = NULL, *text = malloc(CUSTOM_MANIFEST_SIZE_MAX + 2);
         size_t n;
         FILE *f;
 
@@ -144,18 +144,18 @@ static void test_hostile(void) {
         check_invalid("<a><a><a><a><a><a><a><a><a><a><a><a><a><a><a><a>\n<a>", 2, "deeper than 16");
 
         /* 10,000 metrics: as many as fit */
-        f = fmemopen(text, MANIFEST_SIZE_MAX + 2, "w");
+        f = fmemopen(text, CUSTOM_MANIFEST_SIZE_MAX + 2, "w");
         check(f);
         n = (size_t) fprintf(f, "<probe description='d'>\n");
-        for (unsigned i = 0; n < MANIFEST_SIZE_MAX - 100; i++)
+        for (unsigned i = 0; n < CUSTOM_MANIFEST_SIZE_MAX - 100; i++)
                 n += (size_t) fprintf(f, "<metric name='m%u' type='counter' description='d'/>\n", i);
         n += (size_t) fprintf(f, "</probe>");
-        check(fclose(f) == 0 && n < MANIFEST_SIZE_MAX);
+        check(fclose(f) == 0 && n < CUSTOM_MANIFEST_SIZE_MAX);
         json = parse(text, n, &error);
         check(!json && error.line == 34 && strstr(error.message, "more than 32 metrics"));
 
-        memset(text + n, ' ', MANIFEST_SIZE_MAX + 1 - n);
-        json = parse(text, MANIFEST_SIZE_MAX + 1, &large);
+        memset(text + n, ' ', CUSTOM_MANIFEST_SIZE_MAX + 1 - n);
+        json = parse(text, CUSTOM_MANIFEST_SIZE_MAX + 1, &large);
         check(!json && large.line == 0 && strstr(large.message, "larger than 64 KiB"));
 }
 
@@ -188,7 +188,7 @@ static void test_schema(const char *directory) {
         check(d);
         for (const struct dirent *entry; (entry = readdir(d));) {
                 _cleanup_(manifest_error_done) ManifestError error = {};
-                char path[PATH_MAX], text[MANIFEST_SIZE_MAX];
+                char path[PATH_MAX], text[CUSTOM_MANIFEST_SIZE_MAX];
                 _cleanup_free_ char *json = NULL;
                 size_t n;
                 FILE *f;

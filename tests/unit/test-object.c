@@ -8,11 +8,11 @@
 #include "object.h"
 
 static char* read_file(const char *path, size_t *ret_size) {
-        char *data = malloc(OBJECT_SIZE_MAX);
+        char *data = malloc(CUSTOM_OBJECT_SIZE_MAX);
         FILE *f = fopen(path, "re");
 
         check(data && f);
-        *ret_size = fread(data, 1, OBJECT_SIZE_MAX, f);
+        *ret_size = fread(data, 1, CUSTOM_OBJECT_SIZE_MAX, f);
         check(*ret_size > 0 && fclose(f) == 0);
         return data;
 }

@@ -16,10 +16,6 @@
 #include "custom-names.h"
 #include "log.h"
 
-/* Limits of both files, as in qosd-probe-check. */
-#define CUSTOM_MANIFEST_SIZE_MAX (64U * 1024U)
-#define CUSTOM_OBJECT_SIZE_MAX (4U << 20)
-
 /* Limit of what the process writes: all names of a manifest, in quotation marks. */
 #define CUSTOM_OUTPUT_MAX (1U << 20)
 
