@@ -240,7 +240,7 @@ Manager* manager_free(Manager *m) {
                 if (m->units.slots[i] || m->hierarchy.retained[i])
                         unit_free(TAKE_PTR(m->units.slots[i]) ?: TAKE_PTR(m->hierarchy.retained[i]));
 
-        custom_stop(m);
+        custom_done(m);
         mount_names_done(&m->readings.mount_names);
         service_manager_free(m->service_manager);
         probe_free(m->probe);

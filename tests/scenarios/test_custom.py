@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import socket
 import subprocess
 
@@ -271,6 +272,75 @@ def replaced():
         attach(u, "--probes=requests,custom:started")
         equal([p["program"] for p in rows_of("started")], ["on_wakeup", "on_switch"], "programs")
         equal(list(metrics(u)["started"]), ["wait"], "metrics")
+
+
+CHECKER = "/usr/libexec/qosd-probe-check"
+
+
+@contextlib.contextmanager
+def stopped_checker():
+    """The process that checks probes stops as soon as it is started. Yields a function that waits for it and returns
+    its ID."""
+    os.rename(CHECKER, CHECKER + ".kept")
+    with open(CHECKER, "w") as f:
+        f.write(f"#!/bin/sh\nkill -STOP $$\nexec {CHECKER}.kept \"$@\"\n")
+    os.chmod(CHECKER, 0o755)
+
+    def find():
+        for path in glob.glob("/proc/[0-9]*/stat"):
+            with contextlib.suppress(OSError), open(path) as f:
+                pid, name, state = f.read().split()[:3]
+                if name == "(qosd-probe-chec)" and state == "T":
+                    return int(pid)
+        return None
+    try:
+        yield lambda: wait_for("the checker is stopped", find)
+    finally:
+        os.rename(CHECKER + ".kept", CHECKER)
+
+
+@test(deadline=90, own_daemon=True)
+def checker_hangs():
+    """While the process that checks a probe hangs, other clients are served; the attach ends with it, or at its
+    deadline, or as soon as the unit is detached."""
+    with installed("started", "runqueue"), stopped_checker() as wait_for_checker:
+        u, other = [Unit("/bin/sh -c 'sleep infinity'", type="exec").start() for _ in range(2)]
+
+        def begin():
+            return subprocess.Popen(["qosctl", "attach", u.name, "--probes=requests,custom:started"], text=True,
+                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        client = begin()
+        checker = wait_for_checker()
+        attach(other)
+        check(u.name in qosctl("list").stdout, "both are listed")
+        equal([(p["state"], p.get("reason")) for p in rows_of("started")], [("idle", "is being checked")], "state")
+        equal(client.poll(), None, "attach has ended")
+        os.kill(checker, signal.SIGCONT)
+        equal(client.wait(), 0, "attach")
+        equal([p["state"] for p in rows_of("started")], ["attached"], "state")
+        u.restart()
+        wait_for("it counts", lambda: custom(u, "started.programs.count") >= 1)
+
+        # Another one, at whose deadline all else goes on
+        attach(other, "--probes=requests,custom:started,custom:runqueue")
+        equal([(p["state"], p.get("reason")) for p in rows_of("runqueue")],
+              [("unavailable", "qosd-probe-check took more than 5 s")], "state")
+        equal(list(metrics(other)), ["started"], "metrics")
+
+        qosctl("detach", u.name)
+        qosctl("detach", other.name)
+        client = begin()
+        checker = wait_for_checker()
+        qosctl("detach", u.name)
+        check("was detached before its programs were loaded" in client.communicate()[1], "error")
+        # The files may have changed: they are checked again
+        client = begin()
+        os.kill(checker, signal.SIGCONT)
+        wait_for("the second process", lambda: wait_for_checker() != checker)
+        client.kill()
+        client.wait()
+        os.kill(wait_for_checker(), signal.SIGCONT)
+        wait_for("it is loaded", lambda: [p["state"] for p in rows_of("started")] == ["attached"])
 
 
 def entries(unit, metric, label):

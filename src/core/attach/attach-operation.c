@@ -4,6 +4,7 @@
 #include "attach-operation.h"
 #include "attach.h"
 #include "cgroup.h"
+#include "custom-probe.h"
 #include "group-walk.h"
 #include "log.h"
 #include "manager.h"
@@ -68,10 +69,15 @@ static void attach_operation_finish(AttachOperation *o, int error, const QosErro
         handler(m, error, e, u, userdata);
 }
 
-/* To be called when the unit is attached: finishes once programs are loaded and control groups are assigned.
- * Returns whether it has finished. */
+/* Whether programs of the unit are still being loaded, or its control groups assigned. */
+static bool attach_operation_is_pending(const AttachOperation *o, const Unit *u) {
+        return o->manager->programs.start || unit_is_claiming(u) || unit_awaits_custom(u, o->request.probes);
+}
+
+/* To be called when the unit is attached: finishes as soon as nothing is pending. Returns whether it has
+ * finished. */
 static bool attach_operation_attached(AttachOperation *o, Unit *u) {
-        if (o->manager->programs.start || unit_is_claiming(u)) {
+        if (attach_operation_is_pending(o, u)) {
                 o->unit = u;
                 return false;
         }
@@ -79,7 +85,7 @@ static bool attach_operation_attached(AttachOperation *o, Unit *u) {
         return true;
 }
 
-/* To be called when the control groups of the unit are assigned, or it is about to be detached. */
+/* To be called when something is no longer pending, or the unit is about to be detached. */
 static void attach_operations_end(Unit *u, bool detached) {
         AttachOperation *next;
 
@@ -88,11 +94,12 @@ static void attach_operations_end(Unit *u, bool detached) {
                 int r = 0;
 
                 next = o->next;
-                if (o->unit != u)
+                if (o->unit != u || (!detached && attach_operation_is_pending(o, u)))
                         continue;
                 if (detached)
                         r = qos_error_set(&e, QOS_ERROR_NOT_ATTACHED, u->name,
-                                          "'%s' was detached before all its control groups were assigned",
+                                          "'%s' was detached before its programs were loaded and its "
+                                          "control groups assigned",
                                           u->name);
                 attach_operation_finish(o, r, &e, detached ? NULL : u);
         }
@@ -323,8 +330,7 @@ static void on_unit_detaching(Unit *u, void *userdata) {
 
 static void on_programs_loaded(Manager *m, void *userdata) {
         FOREACH_UNIT(u, m)
-                if (!unit_is_claiming(u))
-                        attach_operations_end(u, /* detached= */ false);
+                attach_operations_end(u, /* detached= */ false);
 }
 
 void attach_operations_init(Manager *m) {

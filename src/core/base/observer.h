@@ -37,7 +37,8 @@ struct ManagerObserver {
          * detach it: writing it may be deferred */
         void (*unit_detached)(Manager *m, void *userdata);
         /* Loading programs beside the event loop has ended: all attached units were started, or have no
-         * metrics. Control groups of some may still be being assigned (unit_claimed) */
+         * metrics. Control groups of some may still be being assigned (unit_claimed), and custom probes be
+         * loaded, after each of which it is called again */
         void (*programs_loaded)(Manager *m, void *userdata);
         /* Unit files may have changed: PID 1 has read them, at startup or at a daemon-reload */
         void (*units_reloaded)(Manager *m, void *userdata);

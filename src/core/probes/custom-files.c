@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -19,8 +19,8 @@
 /* Limit of what the process writes: all names of a manifest, in quotation marks. */
 #define CUSTOM_OUTPUT_MAX (1U << 20)
 
-/* Limit of the time for which the daemon waits for it, some 20 ms on an idle machine. */
-#define CUSTOM_CHECK_NSEC_MAX (2 * NSEC_PER_SEC)
+/* Limit of its run time, some 20 ms on an idle machine. */
+#define CUSTOM_CHECK_NSEC_MAX (5 * NSEC_PER_SEC)
 
 static int _printf_(2, 3) files_fail(char **reason, const char *format, ...) {
         va_list ap;
@@ -181,42 +181,12 @@ static _Noreturn void check_exec(const char *name, const CheckFds *fds) {
         _exit(127);
 }
 
-/* Returns the exit status of the process. -ETIME: it took too long, and was killed. */
-static int check_run(const char *name, const CheckFds *fds) {
-        _cleanup_close_ int pidfd = -EBADF;
-        siginfo_t info = {};
-        pid_t pid;
-        int r;
-
-        pid = fork();
-        if (pid < 0)
-                return -errno;
-        if (pid == 0)
-                check_exec(name, fds);
-        pidfd = (int) syscall(SYS_pidfd_open, pid, 0);
-        r = pidfd < 0 ? -errno :
-                        poll(&(struct pollfd){ .fd = pidfd, .events = POLLIN }, 1,
-                             (int) (CUSTOM_CHECK_NSEC_MAX / NSEC_PER_MSEC));
-        if (r <= 0)
-                (void) kill(pid, SIGKILL);
-        if (waitid(P_PID, (id_t) pid, &info, WEXITED) < 0)
-                return -errno;
-        if (r <= 0)
-                return r < 0 ? r : -ETIME;
-        return info.si_code == CLD_EXITED ? info.si_status : -ECHILD;
-}
-
-static int files_check(const char *name, const CheckFds *fds, CustomManifest **ret, char **reason) {
+/* Returns what the process has written, or why it failed. */
+static int check_read(const CheckFds *fds, int status, CustomManifest **ret, char **reason) {
         _cleanup_free_ char *output = NULL, *errors = NULL;
         sd_json_variant *v = NULL;
-        int status, r;
+        int r;
 
-        status = check_run(name, fds);
-        if (status == -ECHILD || status == 127)
-                return files_fail(reason, "qosd-probe-check %s",
-                                  status == 127 ? "could not be run" : "crashed");
-        if (status < 0)
-                return status;
         r = memfd_read(fds->output, &output);
         if (r >= 0)
                 r = memfd_read(fds->errors, &errors);
@@ -233,27 +203,118 @@ static int files_check(const char *name, const CheckFds *fds, CustomManifest **r
         return r;
 }
 
-int custom_files_read(const char *name, CustomFiles *ret, char **ret_reason) {
-        _cleanup_close_ int manifest = -EBADF, object = -EBADF, output = -EBADF, errors = -EBADF;
+struct CustomCheck {
+        CustomFiles files;
+        CheckFds fds;
+        pid_t process;                  /* 0: none */
+        sd_event_source *exit, *deadline;
+        bool late;                      /* killed at the deadline */
+        custom_check_handler_t handler;
+        void *userdata;
+};
+
+CustomCheck* custom_check_free(CustomCheck *c) {
+        if (!c)
+                return NULL;
+
+        sd_event_source_disable_unref(c->exit);
+        sd_event_source_disable_unref(c->deadline);
+        if (c->process > 0) {
+                (void) kill(c->process, SIGKILL);
+                (void) waitid(P_PID, (id_t) c->process, &(siginfo_t) {}, WEXITED);
+        }
+        close_fd(c->fds.manifest);
+        close_fd(c->fds.object);
+        close_fd(c->fds.output);
+        close_fd(c->fds.errors);
+        custom_files_done(&c->files);
+        free(c);
+        return NULL;
+}
+
+static int on_deadline(sd_event_source *source, uint64_t usec, void *userdata) {
+        CustomCheck *c = ASSERT_PTR(userdata);
+
+        c->late = true;
+        (void) kill(c->process, SIGKILL);
+        return 0;
+}
+
+static int on_process(sd_event_source *source, int fd, uint32_t revents, void *userdata) {
+        CustomCheck *c = ASSERT_PTR(userdata);
+        _cleanup_free_ char *reason = NULL;
+        siginfo_t info = {};
+        int r;
+
+        r = waitid(P_PID, (id_t) c->process, &info, WEXITED|WNOHANG) < 0 ? -errno : 0;
+        c->process = 0;
+        if (r >= 0 && c->late)
+                r = files_fail(&reason, "qosd-probe-check took more than %u s",
+                               (unsigned) (CUSTOM_CHECK_NSEC_MAX / NSEC_PER_SEC));
+        else if (r >= 0 && (info.si_code != CLD_EXITED || info.si_status == 127))
+                r = files_fail(&reason, "qosd-probe-check %s",
+                               info.si_code == CLD_EXITED ? "could not be run" : "crashed");
+        else if (r >= 0)
+                r = check_read(&c->fds, info.si_status, &c->files.manifest, &reason);
+        c->handler(r, reason, &c->files, c->userdata); /* frees c */
+        return 0;
+}
+
+/* Starts the process. */
+static int check_start(CustomCheck *c, sd_event *event, const char *name) {
+        int pidfd, r;
+
+        c->process = fork();
+        if (c->process < 0) {
+                c->process = 0;
+                return -errno;
+        }
+        if (c->process == 0)
+                check_exec(name, &c->fds);
+        pidfd = (int) syscall(SYS_pidfd_open, c->process, 0);
+        if (pidfd < 0)
+                return -errno;
+        r = sd_event_add_io(event, &c->exit, pidfd, EPOLLIN, on_process, c);
+        if (r < 0) {
+                (void) close_fd(pidfd);
+                return r;
+        }
+        (void) sd_event_source_set_io_fd_own(c->exit, true);
+        return sd_event_add_time_relative(event, &c->deadline, CLOCK_MONOTONIC,
+                                          CUSTOM_CHECK_NSEC_MAX / NSEC_PER_USEC, 0, on_deadline, c);
+}
+
+int custom_check_new(sd_event *event, const char *name, custom_check_handler_t handler, void *userdata,
+                     CustomCheck **ret, char **ret_reason) {
         _cleanup_free_ char *text = NULL;
+        CustomCheck *c;
         size_t size = 0;
         int r;
 
-        *ret = (CustomFiles) {};
         *ret_reason = NULL;
-        r = files_open(name, &text, &size, ret, ret_reason);
+        c = new0(CustomCheck, 1);
+        if (!c)
+                return -ENOMEM;
+        *c = (CustomCheck) {
+                .fds = { -EBADF, -EBADF, -EBADF, -EBADF },
+                .handler = handler,
+                .userdata = userdata,
+        };
+        r = files_open(name, &text, &size, &c->files, ret_reason);
         if (r >= 0)
-                r = manifest = memfd_new("manifest", text, size);
+                r = c->fds.manifest = memfd_new("manifest", text, size);
         if (r >= 0)
-                r = object = memfd_new("object", ret->elf, ret->elf_size);
+                r = c->fds.object = memfd_new("object", c->files.elf, c->files.elf_size);
         if (r >= 0)
-                r = output = memfd_new("output", NULL, 0);
+                r = c->fds.output = memfd_new("output", NULL, 0);
         if (r >= 0)
-                r = errors = memfd_new("errors", NULL, 0);
+                r = c->fds.errors = memfd_new("errors", NULL, 0);
         if (r >= 0)
-                r = files_check(name, &(CheckFds){ manifest, object, output, errors }, &ret->manifest,
-                                ret_reason);
-        if (r < 0)
-                custom_files_done(ret);
-        return r;
+                r = check_start(c, event, name);
+        if (r < 0) {
+                custom_check_free(c);
+                return r;
+        }
+        *ret = c;
+        return 0;
 }

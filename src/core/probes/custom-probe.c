@@ -6,6 +6,7 @@
 #include "hierarchy.h"
 #include "log.h"
 #include "manager.h"
+#include "observer.h"
 #include "probe-custom.h"
 #include "probe.h"
 
@@ -45,28 +46,59 @@ static int custom_load_files(Manager *m, unsigned i, const CustomFiles *f, char 
         return custom_object_new(m->probe, &spec, &m->custom.probes[i].object, reason);
 }
 
-static void custom_load(Manager *m, unsigned i) {
-        const char *name = probe_mask_custom_name(i);
+static void custom_fail(Manager *m, unsigned i, int error, const char *reason) {
+        m->custom.probes[i].reason = strdup(reason ?: strerror(-error));
+        (void) log_warning_errno(error, "Custom probe '%s' is not available: %s", probe_mask_custom_name(i),
+                                 strempty(m->custom.probes[i].reason));
+}
+
+static void on_checked(int error, const char *reason, CustomFiles *f, void *userdata) {
+        Manager *m = ASSERT_PTR(userdata);
+        _cleanup_free_ char *failure = NULL;
+        unsigned i = m->custom.checked;
+        CustomCheck *check = TAKE_PTR(m->custom.check);
+
+        if (!m->custom.outdated && error >= 0) {
+                error = custom_load_files(m, i, f, &failure);
+                reason = failure;
+        }
+        if (!m->custom.outdated && error < 0)
+                custom_fail(m, i, error, reason);
+        else if (!m->custom.outdated) {
+                m->custom.probes[i].manifest = TAKE_PTR(f->manifest);
+                log_info("Loaded custom probe '%s', SHA-256 of its object file is %s.",
+                         probe_mask_custom_name(i), m->custom.probes[i].manifest->sha256);
+        }
+        custom_check_free(check);
+        custom_update(m);
+        manager_emit_programs_loaded(m);
+}
+
+/* Checks files, one probe at a time. */
+static void custom_begin_load(Manager *m, unsigned i) {
         _cleanup_free_ char *reason = NULL;
-        CustomFiles f = {};
         int r;
 
-        r = custom_files_read(name, &f, &reason);
-        if (r >= 0)
-                r = custom_load_files(m, i, &f, &reason);
-        if (r < 0) {
-                m->custom.probes[i].reason = reason ? TAKE_PTR(reason) : strdup(strerror(-r));
-                (void) log_warning_errno(r, "Custom probe '%s' is not available: %s", name,
-                                         strempty(m->custom.probes[i].reason));
-        } else {
-                m->custom.probes[i].manifest = TAKE_PTR(f.manifest);
-                log_info("Loaded custom probe '%s', SHA-256 of its object file is %s.", name,
-                         m->custom.probes[i].manifest->sha256);
-        }
-        custom_files_done(&f);
+        m->custom.checked = i;
+        m->custom.outdated = false;
+        r = custom_check_new(m->event, probe_mask_custom_name(i), on_checked, m, &m->custom.check, &reason);
+        if (r < 0)
+                custom_fail(m, i, r, reason);
+}
+
+bool unit_awaits_custom(const Unit *u, ProbeMask probes) {
+        const Manager *m = u->manager;
+
+        for (unsigned i = 0; u->view && i < CUSTOM_PROBES_MAX; i++)
+                if (u->probes & probes & PROBE_CUSTOM(i) && !m->custom.probes[i].object &&
+                    !m->custom.probes[i].reason)
+                        return true;
+        return false;
 }
 
 static void custom_unload(Manager *m, unsigned i) {
+        if (m->custom.check && m->custom.checked == i)
+                m->custom.outdated = true;
         /* Those of units are gone, but retained units may have maps */
         FOREACH_MAP(u, m) {
                 u->custom[i].map = NULL;
@@ -81,6 +113,11 @@ static void custom_unload(Manager *m, unsigned i) {
 void custom_stop(Manager *m) {
         for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++)
                 custom_unload(m, i);
+}
+
+void custom_done(Manager *m) {
+        m->custom.check = custom_check_free(m->custom.check);
+        custom_stop(m);
 }
 
 /* ---- maps of units ------------------------------------------------------------------------------------ */
@@ -142,8 +179,8 @@ static void custom_update_one(Manager *m, unsigned i) {
 
         FOREACH_UNIT(u, m)
                 any = any || (u->view && unit_wants_custom(u, i));
-        if (any && !m->custom.probes[i].object && !m->custom.probes[i].reason)
-                custom_load(m, i);
+        if (any && !m->custom.probes[i].object && !m->custom.probes[i].reason && !m->custom.check)
+                custom_begin_load(m, i);
         if (m->custom.probes[i].object)
                 FOREACH_UNIT(u, m) {
                         bool wanted = u->view && unit_wants_custom(u, i);
@@ -222,8 +259,10 @@ int custom_add_info(Manager *m, ProbesInfo *info) {
                 if (m->custom.probes[i].object)
                         custom_object_foreach_program(m->custom.probes[i].object, on_program, &c);
                 else {
-                        program.reason = m->custom.probes[i].reason ? strdup(m->custom.probes[i].reason) :
-                                                                      NULL;
+                        if (m->custom.probes[i].reason)
+                                program.reason = strdup(m->custom.probes[i].reason);
+                        else if (m->custom.check && m->custom.checked == i)
+                                program.reason = strdup("is being checked");
                         c.error = info_add(info, &program);
                 }
                 if (c.error < 0)

@@ -8,6 +8,7 @@
 #include "custom-window.h"
 #include "probe-name.h"
 
+typedef struct CustomCheck CustomCheck;
 typedef struct CustomObject CustomObject;
 typedef struct Manager Manager;
 typedef struct ProbesInfo ProbesInfo;
@@ -28,12 +29,19 @@ typedef struct CustomProbes {
                 CustomObject *object;
                 char *reason; /* why it is unavailable; not retried while a unit is observed with it */
         } probes[CUSTOM_PROBES_MAX];
+        CustomCheck *check;     /* of the files of one that is about to be loaded; NULL: none */
+        unsigned checked;       /* its number */
+        bool outdated;          /* it is no longer needed, or was meanwhile */
 } CustomProbes;
 
-/* To be called when probes or control groups of units have changed: creates and destroys maps, loads and
- * unloads programs. */
+/* To be called when probes or control groups of units have changed: creates and destroys maps, unloads
+ * programs, and begins to load them, which ends with manager_emit_programs_loaded(). */
 void custom_update(Manager *m);
 void custom_stop(Manager *m);
+void custom_done(Manager *m);
+
+/* Whether one of these probes is being loaded, or is about to be, for a unit that is observed with them. */
+bool unit_awaits_custom(const Unit *u, ProbeMask probes);
 
 /* Moves the maps of a retained unit that is attached again. */
 void unit_adopt_custom(Unit *u, Unit *retained);
