@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The only process of a virtual machine that boots some kernel: loads each BPF program of qosd by itself,
- * attaches it where that needs nothing but the program, and reports what the verifier spent on it. Then it
- * looks whether what kernels do differently is the same to the programs. On its standard output, one line
- * each:
+/* The only process of a virtual machine that boots some kernel: loads all BPF programs of qosd, attaches
+ * each where that needs nothing but the program, and reports what the verifier spent on it. Then it looks
+ * whether what kernels do differently is the same to the programs. On its standard output, one line each:
  *
  *   kernel RELEASE
  *   program NAME VERDICT INSTRUCTIONS STATES MEMORY [MESSAGE]
@@ -12,7 +11,11 @@
  *
  * VERDICT: "attached", "loaded" (attaching takes more than the program), or "refused". INSTRUCTIONS:
  * verified, by the kernel's own count. STATES: the most that the verifier kept at a time. MEMORY: by how
- * many KiB the machine's free memory fell meanwhile, at most. MESSAGE: what the kernel said last. */
+ * many KiB the machine's free memory fell at most while the program was loaded. MESSAGE: what the kernel
+ * said last.
+ *
+ * Most of the time that one program takes is that of the object around it (BTF, relocations, maps). The
+ * programs are loaded together, and by halves where that fails, down to the one that the kernel refuses. */
 
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
@@ -21,6 +24,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,8 +49,9 @@
 
 struct result {
         char verdict[16];
-        unsigned long instructions, states;
+        unsigned long instructions, states, memory;
         char message[512];
+        char log[LOG_SIZE];     /* of the kernel, once it has verified the program */
 };
 
 static char complaint[512];
@@ -63,11 +68,11 @@ static int on_print(enum libbpf_print_level level, const char *format, va_list a
 }
 
 /* The kernel's last words but for the statistics, on one line. */
-static void message_take(struct result *result, char *log) {
+static void message_take(struct result *result) {
         const char *last = complaint;
         char *line, *save = NULL;
 
-        for (line = strtok_r(log, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+        for (line = strtok_r(result->log, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
                 if (*line && strncmp(line, "processed ", 10) != 0 &&
                     strncmp(line, "verification time", 17) != 0 &&
                     strncmp(line, "stack depth", 11) != 0 && strncmp(line, "subprog ", 8) != 0 &&
@@ -158,60 +163,84 @@ static int set_target(struct bpf_program *program) {
         return r;
 }
 
-static void program_try(const char *name, struct result *result) {
-        struct qosd_bpf *skeleton = skeleton_open();
-        struct bpf_program *program, *wanted = NULL;
-        struct bpf_prog_info info = {};
-        uint32_t length = sizeof(info);
-        char *log, *statistics;
-        int r;
+static void log_get_statistics(struct result *result) {
+        const char *statistics;
 
-        log = calloc(1, LOG_SIZE);
-        if (!log)
-                exit(EXIT_FAILURE);
-
-        bpf_object__for_each_program(program, skeleton->obj)
-                if (strcmp(bpf_program__name(program), name) == 0)
-                        wanted = program;
-                else
-                        (void) bpf_program__set_autoload(program, false);
-        if (!wanted)
-                exit(EXIT_FAILURE);
-        (void) bpf_program__set_autoload(wanted, true);
-        (void) bpf_program__set_log_level(wanted, LOG_STATISTICS);
-        (void) bpf_program__set_log_buf(wanted, log, LOG_SIZE);
-
-        r = skeleton_prepare(skeleton);
-        if (r >= 0)
-                r = set_target(wanted);
-        if (r >= 0)
-                r = qosd_bpf__load(skeleton);
-
-        statistics = strstr(log, "peak_states ");
+        statistics = strstr(result->log, "peak_states ");
         if (statistics)
                 (void) sscanf(statistics, "peak_states %lu", &result->states);
-        if (r < 0) {
-                /* The reason for a refused program is in the log alone; that of Linux 7.2 begins with a
-                 * part of the sum */
-                statistics = strstr(log, "processed ");
-                if (statistics)
-                        (void) sscanf(statistics, "processed %lu", &result->instructions);
-                (void) snprintf(result->verdict, sizeof(result->verdict), "refused");
-                message_take(result, log);
-                return;
-        }
+        /* That of Linux 7.2 begins with a part of the sum */
+        statistics = strstr(result->log, "processed ");
+        if (statistics)
+                (void) sscanf(statistics, "processed %lu", &result->instructions);
+}
 
-        r = bpf_prog_get_info_by_fd(bpf_program__fd(wanted), &info, &length);
-        if (r >= 0)
+static void verdict_set(struct result *result, const char *verdict) {
+        (void) snprintf(result->verdict, sizeof(result->verdict), "%s", verdict);
+}
+
+/* What became of a loaded program. */
+static void program_take(const struct bpf_program *program, struct result *result) {
+        struct bpf_prog_info info = {};
+        uint32_t length = sizeof(info);
+        int r;
+
+        if (bpf_prog_get_info_by_fd(bpf_program__fd(program), &info, &length) >= 0)
                 result->instructions = info.verified_insns;
 
-        r = attach(wanted);
-        if (r >= 0 || r == -EOPNOTSUPP) {
-                (void) snprintf(result->verdict, sizeof(result->verdict), r >= 0 ? "attached" : "loaded");
+        r = attach(program);
+        if (r >= 0) {
+                close(r);
+                verdict_set(result, "attached");
+        } else if (r == -EOPNOTSUPP)
+                verdict_set(result, "loaded");
+        else {
+                verdict_set(result, "refused");
+                (void) snprintf(result->message, sizeof(result->message), "attaching failed: %s",
+                                strerror(-r));
+        }
+}
+
+/* Loads n programs from the one numbered first on. Leaves their results empty if not all can be loaded,
+ * unless there is one only. */
+static void programs_try(struct qosd_bpf *skeleton, size_t first, size_t n, struct result *results) {
+        struct bpf_program *program;
+        size_t i = 0;
+        int r;
+
+        r = skeleton_prepare(skeleton);
+        bpf_object__for_each_program(program, skeleton->obj) {
+                bool wanted = i >= first && i < first + n;
+
+                (void) bpf_program__set_autoload(program, wanted);
+                if (wanted) {
+                        (void) bpf_program__set_log_level(program, LOG_STATISTICS);
+                        (void) bpf_program__set_log_buf(program, results[i - first].log, LOG_SIZE);
+                        if (r >= 0)
+                                r = set_target(program);
+                }
+                i++;
+        }
+        if (r >= 0)
+                r = qosd_bpf__load(skeleton);
+        if (r < 0 && n > 1)
+                return;
+
+        for (size_t k = 0; k < n; k++)
+                log_get_statistics(results + k);
+        if (r < 0) {
+                /* The reason is in the log alone */
+                verdict_set(results, "refused");
+                message_take(results);
                 return;
         }
-        (void) snprintf(result->verdict, sizeof(result->verdict), "refused");
-        (void) snprintf(result->message, sizeof(result->message), "attaching failed: %s", strerror(-r));
+
+        i = 0;
+        bpf_object__for_each_program(program, skeleton->obj) {
+                if (i >= first && i < first + n)
+                        program_take(program, results + i - first);
+                i++;
+        }
 }
 
 static unsigned long free_kib(void) {
@@ -220,32 +249,64 @@ static unsigned long free_kib(void) {
         return sysinfo(&info) < 0 ? 0 : (unsigned long) (info.freeram * info.mem_unit / 1024);
 }
 
-/* In a process of its own: what a program leaves in the kernel goes with it. */
-static void program_report(const char *name, struct result *result) {
+/* In a process of its own: what the programs leave in the kernel goes with it. libbpf loads them in their
+ * order, so that those without a log are yet to be verified. */
+static void programs_load(struct qosd_bpf *skeleton, size_t first, size_t n, struct result *results) {
         const struct timespec sample = { .tv_nsec = SAMPLE_NSEC };
-        unsigned long before, now, least;
+        unsigned long before, now;
+        size_t current = 0;
         sigset_t child;
         pid_t pid;
 
-        *result = (struct result) {};
         sigemptyset(&child);
         sigaddset(&child, SIGCHLD);
 
-        before = least = free_kib();
+        before = free_kib();
         pid = fork();
         if (pid == 0) {
-                program_try(name, result);
+                programs_try(skeleton, first, n, results);
                 _exit(EXIT_SUCCESS);
         }
         while (pid > 0 && waitpid(pid, NULL, WNOHANG) == 0) {
                 now = free_kib();
-                if (now < least)
-                        least = now;
+                while (current + 1 < n && *(volatile char*) results[current].log != 0) {
+                        current++;
+                        before = now;
+                }
+                if (now < before && before - now > results[current].memory)
+                        results[current].memory = before - now;
                 (void) sigtimedwait(&child, NULL, &sample);
         }
-        printf("program %s %s %lu %lu %lu %s\n", name, *result->verdict ? result->verdict : "refused",
-               result->instructions, result->states, before - least, *result->verdict ? result->message :
-               "the loader was killed");
+}
+
+static void programs_report(struct qosd_bpf *skeleton, size_t first, size_t n) {
+        size_t size = n * sizeof(struct result), i = 0;
+        struct bpf_program *program;
+        struct result *results;
+
+        results = mmap(NULL, size, PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS, -1, 0);
+        if (results == MAP_FAILED) {
+                printf("error %s\n", strerror(errno));
+                return;
+        }
+        programs_load(skeleton, first, n, results);
+        if (n > 1 && !*results[n - 1].verdict) {
+                (void) munmap(results, size);
+                programs_report(skeleton, first, n / 2);
+                programs_report(skeleton, first + n / 2, n - n / 2);
+                return;
+        }
+        bpf_object__for_each_program(program, skeleton->obj) {
+                const struct result *result = results + i - first;
+
+                if (i >= first && i < first + n)
+                        printf("program %s %s %lu %lu %lu %s\n", bpf_program__name(program),
+                               *result->verdict ? result->verdict : "refused", result->instructions,
+                               result->states, result->memory,
+                               *result->verdict ? result->message : "the loader was killed");
+                i++;
+        }
+        (void) munmap(results, size);
 }
 
 /* The owner of a control group is found also while something else on the same CPU is using the storage of
@@ -278,10 +339,10 @@ static const char* owner_check(void) {
 int main(void) {
         struct bpf_program *program;
         struct qosd_bpf *skeleton;
-        struct result *result;
         struct utsname name;
         const char *failure;
         sigset_t child;
+        size_t n = 0;
         int console;
 
         (void) mkdir("/dev", 0755);
@@ -304,16 +365,16 @@ int main(void) {
         (void) sigprocmask(SIG_BLOCK, &child, NULL);
 
         libbpf_set_print(on_print);
-        result = mmap(NULL, sizeof(*result), PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS, -1, 0);
-        if (result == MAP_FAILED || uname(&name) < 0)
+        skeleton = skeleton_open();
+        bpf_object__for_each_program(program, skeleton->obj)
+                n++;
+        if (uname(&name) < 0)
                 printf("error %s\n", strerror(errno));
         else {
-                printf("kernel %s\n", name.release);
                 /* Kernel messages that come in the midst of a line are only those of trouble: the machine is
                  * booted with "quiet" */
-                skeleton = skeleton_open();
-                bpf_object__for_each_program(program, skeleton->obj)
-                        program_report(bpf_program__name(program), result);
+                printf("kernel %s\n", name.release);
+                programs_report(skeleton, 0, n);
                 failure = owner_check();
                 printf("check owner %s\nend\n", failure ?: "passed");
         }
