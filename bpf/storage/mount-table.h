@@ -244,6 +244,12 @@ STORAGE_INLINE void mount_fold(void *map, struct qos_storage_header *h, __u32 nu
         __sync_fetch_and_add(&h->folds, 1);
 }
 
+/* A mask that the compiler does not turn back into a branch: each one doubles what the verifier walks. */
+STORAGE_INLINE __u64 mount_mask(__u64 mask) {
+        BPF_OPAQUE(mask);
+        return mask;
+}
+
 /* Row of the file system; 0: none. */
 BPF_SUBPROG int mount_find(struct qos_storage_header *h, const struct qos_address *key) {
         __u64 found = 0;
@@ -251,9 +257,9 @@ BPF_SUBPROG int mount_find(struct qos_storage_header *h, const struct qos_addres
         BPF_REQUIRE(h);
         BPF_REQUIRE(key);
         for (int i = 1; i < (int) QOS_STORAGE_ROWS; i++)
-                found = histogram_choose(histogram_if_zero(mount_identity(&h->mounts[i].key) ^
-                                                           mount_identity(key)) &
-                                                 ~histogram_if_zero(h->mounts[i].used), i, found);
+                found = histogram_choose(mount_mask(histogram_if_zero(mount_identity(&h->mounts[i].key) ^
+                                                                      mount_identity(key)) &
+                                                    ~histogram_if_zero(h->mounts[i].used)), i, found);
         return found;
 }
 
@@ -266,9 +272,10 @@ BPF_SUBPROG int mount_find_replaceable(struct qos_storage_header *h, const struc
         BPF_REQUIRE(key);
         device = *(const __u32*) (key->address + 8);
         for (int i = QOS_STORAGE_ROWS - 1; i > 0; i--) {
-                unused = histogram_choose(histogram_if_zero(h->mounts[i].taken), i, unused);
-                same = histogram_choose(histogram_if_zero(device ^ QOS_MOUNT_DEVICE(&h->mounts[i])) &
-                                                ~histogram_if_zero(h->mounts[i].used), i, same);
+                unused = histogram_choose(mount_mask(histogram_if_zero(h->mounts[i].taken)), i, unused);
+                same = histogram_choose(mount_mask(histogram_if_zero(device ^
+                                                                     QOS_MOUNT_DEVICE(&h->mounts[i])) &
+                                                   ~histogram_if_zero(h->mounts[i].used)), i, same);
         }
         return same ?: unused;
 }
@@ -280,7 +287,8 @@ BPF_SUBPROG int mount_find_least(struct qos_storage_header *h) {
         BPF_REQUIRE(h);
         for (int i = 1; i < (int) QOS_STORAGE_ROWS; i++) {
                 __u64 nsec = h->mounts[i].nsec,
-                        less = ~histogram_if_zero(h->mounts[i].used) & histogram_if_less(nsec, least);
+                        less = mount_mask(~histogram_if_zero(h->mounts[i].used) &
+                                          histogram_if_less(nsec, least));
 
                 least = histogram_choose(less, nsec, least);
                 row = histogram_choose(less, i, row);
