@@ -233,6 +233,7 @@ Manager* manager_free(Manager *m) {
         openssl_stop(m);
         contention_stop(m);
         receive_stamps_update(m, false);
+        custom_done(m);
 
         /* The state file remains for the next run. Maps and programs are freed with their descriptors,
          * unless these are in the descriptor store */
@@ -240,7 +241,6 @@ Manager* manager_free(Manager *m) {
                 if (m->units.slots[i] || m->hierarchy.retained[i])
                         unit_free(TAKE_PTR(m->units.slots[i]) ?: TAKE_PTR(m->hierarchy.retained[i]));
 
-        custom_done(m);
         mount_names_done(&m->readings.mount_names);
         service_manager_free(m->service_manager);
         probe_free(m->probe);

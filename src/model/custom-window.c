@@ -9,8 +9,7 @@ void custom_reading_done(CustomReading *r) {
         *r = (CustomReading) {};
 }
 
-/* The row of an entry, which is added if there is none; NULL: out of memory. */
-static CustomRow* reading_get_row(CustomReading *r, const CustomManifest *m, const CustomRow *row) {
+CustomRow* custom_reading_get_row(CustomReading *r, const CustomManifest *m, const CustomRow *row) {
         size_t n = custom_metric_cells(m->metrics + row->metric);
         uint64_t *cells;
         CustomRow *rows;
@@ -64,7 +63,7 @@ static int reading_add_cells(CustomReading *reading, const CustomManifest *m,
                                         continue;
                                 key.labels = k->labels;
                         }
-                        row = reading_get_row(reading, m, &key);
+                        row = custom_reading_get_row(reading, m, &key);
                         if (!row)
                                 return -ENOMEM;
                         for (uint32_t c = 0; c < n; c++)
@@ -150,7 +149,7 @@ static int source_read(const CustomSources *sources, const CustomSource *s, unsi
 
 static int reading_subtract(CustomReading *reading, const CustomManifest *m, const CustomReading *before) {
         for (size_t i = 0; i < before->n_rows; i++) {
-                CustomRow *row = reading_get_row(reading, m, before->rows + i);
+                CustomRow *row = custom_reading_get_row(reading, m, before->rows + i);
 
                 if (!row)
                         return -ENOMEM;

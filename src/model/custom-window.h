@@ -31,6 +31,9 @@ typedef struct CustomReading {
 
 void custom_reading_done(CustomReading *r);
 
+/* The row of an entry, which is added if there is none; NULL: out of memory. */
+CustomRow* custom_reading_get_row(CustomReading *r, const CustomManifest *m, const CustomRow *row);
+
 /* The maps of a unit, and what is to be subtracted from their sum: what they had counted when they were
  * added to it, minus what those had that were removed from it. */
 typedef struct CustomSources {
@@ -48,6 +51,11 @@ int custom_read(const CustomSources *sources, uint64_t now, uint64_t window, Cus
 /* Adds what a map has counted so far, or with times -1 subtracts it. */
 int custom_reading_add(CustomReading *reading, const CustomManifest *m, const CustomSource *source,
                        int times);
+
+/* Values other than 0, as numbers; NULL: there are none. */
+int custom_reading_to_json(const CustomReading *reading, sd_json_variant **ret);
+/* Adds these to a reading. -EBADMSG: it is not of this manifest. */
+int custom_reading_from_json(CustomReading *reading, const CustomManifest *m, sd_json_variant *v);
 
 /* Value of a field (custom-metric.h) of the metric with this name, the sum of all entries; NaN: there is no
  * such metric, it does not have the field, or there are too few samples. */

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <sys/types.h>
 
+#include "probe-custom.h"
 #include "probe-internal.h"
 
 static bool take_unit_fd(const char *name, const char *kind, int fd, int *fds) {
@@ -67,6 +68,10 @@ bool probe_take_fd(Probe *p, const char *name, int fd) {
                 return true;
         }
 
+        rest = startswith(name, "custom-");
+        if (rest)
+                return custom_take_fd(p, rest, fd);
+
         return take_unit_fd(name, "unit-", fd, p->unit_fds) ||
                 take_unit_fd(name, "contention-", fd, p->contention_fds) ||
                 take_unit_fd(name, "shards-", fd, p->shards_fds) ||
@@ -85,6 +90,8 @@ int probe_adopt(Probe *p, bool discard) {
         found = found || p->n_libraries > 0;
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 found = found || probe_has_unit(p, i);
+        for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++)
+                found = found || p->customs[i];
         if (!found)
                 return -ENOENT;
 
@@ -112,6 +119,8 @@ int probe_adopt(Probe *p, bool discard) {
                         if (p->network_fds[i] >= 0)
                                 store_drop_unit("network", i);
                 }
+                for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++)
+                        custom_discard(p, i);
                 store_drop_all(p);
                 probe_close(p);
                 return r;

@@ -16,22 +16,10 @@
 #include "elf-symbols.h"
 #include "log.h"
 #include "probe-custom.h"
+#include "probe-custom-internal.h"
 #include "probe-internal.h"
 
-/* Limit of links of a probe: those of perf events are one for each CPU. */
-#define CUSTOM_LINKS_MAX 4096U
-
 #define CUSTOM_CONSTANTS ".rodata.qosd"
-
-struct CustomObject {
-        struct bpf_object *object;
-        struct bpf_link **links;
-        size_t n_links;
-        size_t size;                            /* of the map of a unit */
-        uint32_t elements;
-        int map_fds[UNITS_MAX_LIMIT];
-        union qos_custom_element *views[UNITS_MAX_LIMIT];
-};
 
 static int custom_make_map(uint32_t elements, const struct qos_custom_header *header) {
         LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = BPF_F_MMAPABLE | BPF_F_INNER_MAP);
@@ -52,28 +40,6 @@ static int custom_make_map(uint32_t elements, const struct qos_custom_header *he
         if (r >= 0)
                 r = bpf_map_freeze(fd);
         return r < 0 ? r : TAKE_FD(fd);
-}
-
-static void custom_close(CustomObject *c, unsigned slot) {
-        if (c->views[slot])
-                (void) munmap(c->views[slot], c->size);
-        c->views[slot] = NULL;
-        c->map_fds[slot] = close_fd(c->map_fds[slot]);
-}
-
-CustomObject* custom_object_free(CustomObject *c) {
-        if (!c)
-                return NULL;
-
-        /* Links first: no program must run on partially closed maps */
-        for (size_t i = 0; i < c->n_links; i++)
-                (void) bpf_link__destroy(c->links[i]);
-        free(c->links);
-        bpf_object__close(c->object);
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                custom_close(c, i);
-        free(c);
-        return NULL;
 }
 
 /* ---- constants ---------------------------------------------------------------------------------------- */
@@ -174,7 +140,7 @@ static int custom_add_link(CustomObject *c, struct bpf_link *link) {
                                                 NULL;
         if (!links) {
                 (void) bpf_link__destroy(link);
-                return -ENOMEM;
+                return c->n_links < CUSTOM_LINKS_MAX ? -ENOMEM : -E2BIG;
         }
         c->links = links;
         links[c->n_links++] = link;
@@ -314,26 +280,46 @@ static int object_load(struct bpf_object *object, char **reason) {
         return k == -ENOMEM ? k : r;
 }
 
-int custom_object_new(Probe *p, const CustomSpec *spec, CustomObject **ret, char **ret_reason) {
+static int object_attach(CustomObject *c, const CustomSpec *spec, char **reason) {
+        struct bpf_program *program;
+        int r = 0;
+
+        bpf_object__for_each_program(program, c->object) {
+                r = custom_attach(c, program, spec);
+                if (r == -E2BIG)
+                        return r;
+                if (r < 0) {
+                        (void) custom_fail(reason, "attaching '%s': %s", bpf_program__name(program),
+                                           strerror(-r));
+                        return r;
+                }
+                r = custom_object_add_program(c, bpf_program__name(program),
+                                              bpf_program__section_name(program), bpf_program__fd(program));
+                if (r < 0)
+                        return r;
+        }
+        return r;
+}
+
+int custom_object_new(Probe *p, unsigned index, const CustomSpec *spec, CustomObject **ret,
+                      char **ret_reason) {
         LIBBPF_OPTS(bpf_object_open_opts, options, .object_name = "custom");
         _cleanup_close_ int prototype = -EBADF;
-        struct bpf_program *program;
-        long page = sysconf(_SC_PAGESIZE);
         CustomObject *c;
         int r;
 
         *ret_reason = NULL;
-        c = new0(CustomObject, 1);
+        c = custom_object_make(index);
         if (!c)
                 return -ENOMEM;
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                c->map_fds[i] = -EBADF;
-        c->elements = spec->layout.elements;
-        c->size = (spec->layout.elements * sizeof(union qos_custom_element) + (size_t) page - 1) /
-                  (size_t) page * (size_t) page;
+        custom_object_set_elements(c, spec->layout.elements);
+        r = c->manifest_fd = fcntl(spec->manifest_fd, F_DUPFD_CLOEXEC, 3);
+        if (r < 0)
+                r = -errno;
 
-        c->object = bpf_object__open_mem(spec->elf, spec->elf_size, &options);
-        r = c->object ? 0 : -errno;
+        c->object = r >= 0 ? bpf_object__open_mem(spec->elf, spec->elf_size, &options) : NULL;
+        if (r >= 0 && !c->object)
+                r = -errno;
         if (r >= 0)
                 r = prototype = custom_make_map(1, &(struct qos_custom_header) {});
         if (r >= 0)
@@ -342,51 +328,85 @@ int custom_object_new(Probe *p, const CustomSpec *spec, CustomObject **ret, char
                 r = object_set_constants(c->object, spec, ret_reason);
         if (r >= 0)
                 r = object_load(c->object, ret_reason);
+        if (r >= 0) {
+                c->maps_fd = bpf_map__fd(bpf_object__find_map_by_name(c->object, "qosd_custom_maps"));
+                r = object_attach(c, spec, ret_reason);
+        }
         if (r >= 0)
-                bpf_object__for_each_program(program, c->object) {
-                        r = custom_attach(c, program, spec);
-                        if (r < 0) {
-                                (void) custom_fail(ret_reason, "attaching '%s': %s",
-                                                   bpf_program__name(program), strerror(-r));
-                                break;
-                        }
-                }
+                r = custom_object_find_links(c);
+        if (r == -E2BIG && !*ret_reason)
+                (void) custom_fail(ret_reason,
+                                   "its programs need more than %u links, of perf events one for each CPU",
+                                   CUSTOM_LINKS_MAX);
         if (r < 0) {
                 custom_object_free(c);
                 return r;
         }
+        custom_object_store(p, c);
         *ret = c;
         return 0;
 }
 
-int custom_object_add_unit(CustomObject *c, unsigned slot, uint32_t generation, uint32_t map, uint64_t now,
+/* ---- maps of units ------------------------------------------------------------------------------------ */
+
+static int custom_view(CustomObject *c, unsigned slot) {
+        void *view;
+
+        view = mmap(NULL, c->size, PROT_READ, MAP_SHARED, c->map_fds[slot], 0);
+        if (view == MAP_FAILED)
+                return -errno;
+        c->views[slot] = view;
+        return 0;
+}
+
+int custom_object_add_unit(Probe *p, CustomObject *c, const CustomOwner *owner,
                            const union qos_custom_element **ret) {
         const struct qos_custom_header header = {
-                .generation = map,
-                .unit = generation,
-                .slot = slot,
-                .epoch = now / QOS_EPOCH_NSEC,
+                .generation = owner->map,
+                .unit = owner->unit,
+                .slot = owner->slot,
+                .epoch = owner->now / QOS_EPOCH_NSEC,
         };
-        int outer = bpf_map__fd(bpf_object__find_map_by_name(c->object, "qosd_custom_maps")), r;
-        void *view;
+        unsigned slot = owner->slot;
+        int r;
 
         assert(slot < UNITS_MAX_LIMIT);
 
         custom_object_remove_unit(c, slot);
         r = c->map_fds[slot] = custom_make_map(c->elements, &header);
-        if (r >= 0) {
-                view = mmap(NULL, c->size, PROT_READ, MAP_SHARED, c->map_fds[slot], 0);
-                if (view == MAP_FAILED)
-                        r = -errno;
-                else
-                        c->views[slot] = view;
-        }
         if (r >= 0)
-                r = bpf_map_update_elem(outer, &slot, &c->map_fds[slot], BPF_ANY);
+                r = custom_view(c, slot);
+        if (r >= 0)
+                r = bpf_map_update_elem(c->maps_fd, &slot, &c->map_fds[slot], BPF_ANY);
         if (r < 0) {
-                custom_close(c, slot);
+                custom_object_close(c, slot);
                 return r;
         }
+        custom_object_store_unit(p, c, slot);
+        *ret = c->views[slot];
+        return 0;
+}
+
+int custom_object_adopt_unit(CustomObject *c, unsigned slot, uint32_t generation,
+                             const union qos_custom_element **ret) {
+        struct bpf_map_info info = {};
+        uint32_t size = sizeof(info);
+        int r;
+
+        assert(slot < UNITS_MAX_LIMIT);
+
+        if (c->map_fds[slot] < 0)
+                return -ENOENT;
+        r = bpf_map_get_info_by_fd(c->map_fds[slot], &info, &size);
+        if (r >= 0 &&
+            (info.max_entries != c->elements || info.value_size != sizeof(union qos_custom_element)))
+                r = -ESTALE;
+        if (r >= 0 && !c->views[slot])
+                r = custom_view(c, slot);
+        if (r >= 0 && c->views[slot]->header.unit != generation)
+                r = -ESTALE;
+        if (r < 0)
+                return r;
         *ret = c->views[slot];
         return 0;
 }
@@ -396,25 +416,23 @@ void custom_object_remove_unit(CustomObject *c, unsigned slot) {
 
         if (c->map_fds[slot] < 0)
                 return;
-        (void) bpf_map_delete_elem(bpf_map__fd(bpf_object__find_map_by_name(c->object, "qosd_custom_maps")),
-                                   &slot);
-        custom_close(c, slot);
+        (void) bpf_map_delete_elem(c->maps_fd, &slot);
+        custom_object_drop_unit(c, slot);
+        custom_object_close(c, slot);
 }
 
 void custom_object_foreach_program(CustomObject *c,
                                    void (*handler)(const CustomProgramInfo *i, void *userdata),
                                    void *userdata) {
-        struct bpf_program *program;
-
-        bpf_object__for_each_program(program, c->object) {
+        for (size_t i = 0; i < c->n_programs; i++) {
                 struct bpf_prog_info info = {};
                 uint32_t size = sizeof(info);
 
-                if (bpf_prog_get_info_by_fd(bpf_program__fd(program), &info, &size) < 0)
+                if (bpf_prog_get_info_by_fd(c->programs[i].fd, &info, &size) < 0)
                         info = (struct bpf_prog_info) {};
                 handler(&(CustomProgramInfo) {
-                                .name = bpf_program__name(program),
-                                .hook = bpf_program__section_name(program),
+                                .name = c->programs[i].name,
+                                .hook = c->programs[i].hook,
                                 .runs = info.run_cnt > 0 ? info.run_cnt : ABSENT,
                                 .run_nsec = info.run_cnt > 0 ? info.run_time_ns : ABSENT,
                                 .recursion_misses = info.recursion_misses,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Loads the programs of a custom probe, which record in maps of units (custom-map.h). They are not kept
- * over a restart of qosd. */
+/* Loads the programs of a custom probe, which record in maps of units (custom-map.h). All are stored in the
+ * descriptor store, with the checked manifest. */
 
 #include "custom-map.h"
 #include "probe.h"
@@ -30,16 +30,39 @@ typedef struct CustomSpec {
         size_t n_metrics;
         const CustomAttachment *attachments;
         size_t n_attachments;
+        int manifest_fd;                        /* what the process wrote that has checked the manifest */
 } CustomSpec;
 
-/* Loads and attaches all programs, or none. ret_reason: why it failed; NULL: see the error. */
-int custom_object_new(Probe *p, const CustomSpec *spec, CustomObject **ret, char **ret_reason);
-/* Maps of units are closed as well. */
+/* Loads and attaches all programs, or none. index: number of the probe. ret_reason: why it failed; NULL: see
+ * the error. */
+int custom_object_new(Probe *p, unsigned index, const CustomSpec *spec, CustomObject **ret,
+                      char **ret_reason);
+/* Closes all, also maps of units. */
 CustomObject* custom_object_free(CustomObject *c);
+/* The same, before the process ends: what is in the descriptor store continues to count. */
+CustomObject* custom_object_leave(CustomObject *c);
+/* Closes all, and removes it from the descriptor store. */
+CustomObject* custom_object_unload(CustomObject *c);
+
+/* What the previous run has stored. custom_get_manifest(): a descriptor. -ENOENT: nothing is stored.
+ * -ESTALE: not all of it is; to be discarded. custom_object_adopt(): to be called with the number of
+ * elements of a map, which the manifest says. */
+int custom_get_manifest(const Probe *p, unsigned index);
+CustomObject* custom_object_adopt(Probe *p, unsigned index, uint32_t elements);
+void custom_discard(Probe *p, unsigned index);
+
+typedef struct CustomOwner {
+        unsigned slot;
+        uint32_t unit, map;             /* generations */
+        uint64_t now;
+} CustomOwner;
 
 /* Creates and maps the map of a unit, as probe_add_network(). */
-int custom_object_add_unit(CustomObject *c, unsigned slot, uint32_t generation, uint32_t map, uint64_t now,
+int custom_object_add_unit(Probe *p, CustomObject *c, const CustomOwner *owner,
                            const union qos_custom_element **ret);
+/* Maps the map of the previous run. -ENOENT: there is none. -ESTALE: it is of another unit. */
+int custom_object_adopt_unit(CustomObject *c, unsigned slot, uint32_t generation,
+                             const union qos_custom_element **ret);
 void custom_object_remove_unit(CustomObject *c, unsigned slot);
 
 typedef struct CustomProgramInfo {

@@ -16,8 +16,8 @@
 /* ---- the descriptor store ----------------------------------------------------------------------------- */
 
 /* Names are "map-units", "prog-requests_read", "link-requests_read", "unit-17". */
-static void store_push(Probe *p, const char *kind, const char *name, int fd) {
-        char state[128];
+void store_push(Probe *p, const char *kind, const char *name, int fd) {
+        char state[320];
         int r;
 
         (void) snprintf(state, sizeof(state), "FDSTORE=1\nFDPOLL=0\nFDNAME=%s-%s", kind, name);
@@ -29,8 +29,8 @@ static void store_push(Probe *p, const char *kind, const char *name, int fd) {
         }
 }
 
-static void store_drop(const char *kind, const char *name) {
-        char state[128];
+void store_drop(const char *kind, const char *name) {
+        char state[320];
 
         (void) snprintf(state, sizeof(state), "FDSTOREREMOVE=1\nFDNAME=%s-%s", kind, name);
         (void) sd_notify(/* unset_environment= */ false, state);

@@ -190,6 +190,8 @@ struct Probe {
         union qos_network_element *networks[UNITS_MAX_LIMIT];
         struct qos_drop_reasons drop_rows;          /* those that drop_names are of */
         char drop_names[QOS_DROP_ROWS - 1][DROP_NAME_SIZE];
+
+        struct CustomObject *customs[CUSTOM_PROBES_MAX]; /* of the previous run, not adopted yet */
 };
 
 extern const char *const map_table[_MAP_MAX];
@@ -212,7 +214,9 @@ bool program_works(const Probe *p, Program i);
 /* Whether another program makes this one unnecessary. */
 bool program_is_superseded(const Probe *p, Program i);
 
-/* probe-fdstore.c */
+/* probe-fdstore.c: names are those of a kind. */
+void store_push(Probe *p, const char *kind, const char *name, int fd);
+void store_drop(const char *kind, const char *name);
 void store_push_link(Probe *p, Program i);
 void store_push_program(Probe *p, Program i);
 void store_push_all(Probe *p);
@@ -244,6 +248,9 @@ int storage_make_map(const struct qos_storage_header *header);
 
 /* probe-drops.c: for the programs, what the kernel's types say. */
 int drops_set_up(__u64 ret_not_lost[static QOS_DROP_REASONS / 64], bool *ret_have_receiver);
+
+/* probe-custom-adopt.c. name: without "custom-" */
+bool custom_take_fd(Probe *p, const char *name, int fd);
 
 /* probe-network.c */
 void network_close(Probe *p, unsigned slot);

@@ -17,6 +17,7 @@
 
 #include "kernel-support.h"
 #include "log.h"
+#include "probe-custom.h"
 #include "probe-internal.h"
 #include "probe.h"
 #include "qosd.skel.h"
@@ -104,6 +105,8 @@ void probe_close(Probe *p) {
                 p->link_fds[i] = close_fd(p->link_fds[i]);
 
         machine_close(p);
+        for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++)
+                p->customs[i] = custom_object_free(p->customs[i]);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 contention_close(p, i);
                 storage_close(p, i);

@@ -59,6 +59,13 @@ def custom(unit, path):
     return value
 
 
+def stored(prefix):
+    """Names in the descriptor store of qosd."""
+    lines = subprocess.run(["systemd-analyze", "fdstore", "--json=short", "qosd.service"], stdout=subprocess.PIPE,
+                           check=True, text=True).stdout
+    return [row["fdname"] for row in json.loads(lines or "[]") if row["fdname"].startswith(prefix)]
+
+
 def large(unit):
     """The number of large allocations."""
     entries = {e["labels"]["size"]: e["count"] for e in custom(unit, "malloc.calls").get("entries", [])}
@@ -69,10 +76,10 @@ def rows_of(probe):
     return [p for p in qosctl_json("probes") if p.get("probe") == f"custom:{probe}"]
 
 
-@test(deadline=60, own_daemon=True)
+@test(deadline=90, own_daemon=True)
 def programs_started():
-    """Each program that the unit executes counts once, also those that end at once, after a restart, and in a unit
-    inside another one; after a crash of qosd the totals begin anew."""
+    """Each program that the unit executes counts once, also those that end at once, after a restart, in a unit
+    inside another one, and over restarts and crashes of qosd."""
     outer = unit_name("outer", ".slice")
     write_unit(outer, "[Unit]\nDescription=Slice under test\n")
     script = "/bin/sh -c 'for i in $(seq 50); do /bin/true; done; exec sleep infinity'"
@@ -98,18 +105,32 @@ def programs_started():
                      "--value").stdout.strip(), "108", "value")
         equal([p["state"] for p in rows_of("started")], ["attached"], "programs of the probe")
 
-        kill_qosd()
-        wait_for("it is loaded again", lambda: [p["state"] for p in rows_of("started")] == ["attached"])
-        u.restart()
-        wait_for("all have run", lambda: custom(outer, "started.programs.count") >= 54)
-        equal(custom(outer, "started.programs.count"), 54, "programs after a crash")
+        # Totals and the programs are kept over a restart and a crash of qosd, before, in and after which it counts
+        hashed = rows_of("started")[0]["reason"]
+        equal(len([name for name in stored("custom-") if name.endswith("-maps")]), 1, "probes in the store")
+        attach(u, "--probes=requests,custom:started")
+        for end in (lambda: systemctl("restart", "qosd"), kill_qosd):
+            before, inner = custom(outer, "started.programs.count"), custom(u, "started.programs.count")
+            compile_probe(f"{EXAMPLES}/runqueue.bpf.c", "started")
+            u.restart()
+            end()
+            wait_for("all have run", lambda: custom(outer, "started.programs.count") >= before + 54)
+            u.restart()
+            wait_for("all have run", lambda: custom(outer, "started.programs.count") >= before + 108)
+            equal(custom(outer, "started.programs.count"), before + 108, "programs of both")
+            equal(custom(u, "started.programs.count"), inner + 108, "programs of the inner unit")
+            equal([(p["program"], p["hook"], p["state"], p["reason"]) for p in rows_of("started")],
+                  [("on_exec", "tp_btf/sched_process_exec", "attached", hashed)], "programs of the probe")
+        qosctl("detach", u.name)
+        equal(custom(outer, "started.programs.count"), 324, "programs after the inner unit was detached")
         shown = busctl_call("Snapshot", "st", outer, 0)[0]
-        equal(shown["custom.started.programs.count"]["data"], 54, "count on D-Bus")
+        equal(shown["custom.started.programs.count"]["data"], 324, "count on D-Bus")
         exported = [line for line in qosctl("metrics", "--verbose", outer).stdout.splitlines()
                     if line.startswith("qosd_custom")]
-        equal(exported, [f'qosd_custom_started_programs_total{{unit="{outer}"}} 54'], "export")
+        equal(exported, [f'qosd_custom_started_programs_total{{unit="{outer}"}} 324'], "export")
         qosctl("detach", outer)
         equal([p["state"] for p in rows_of("started")], ["idle"], "programs of the probe")
+        equal(stored("custom-"), [], "descriptors in the store")
 
 
 @test(deadline=60, own_daemon=True)
@@ -181,6 +202,33 @@ def samples_of_perf_events():
         wait_for("it has used a CPU for three seconds", lambda: used() - begin > 3, timeout=30)
         n = custom(u, "samples.samples.count")
         within(n / 99, used() - begin, 0.15, 0.2, "seconds")
+
+
+@test(deadline=90, own_daemon=True)
+def kept_links():
+    """Links of all kinds, of which a static probe and a perf event have several, outlive a restart and a crash of
+    qosd."""
+    with installed("malloc", "collections", "samples"):
+        u = Worker()
+        u.start()
+        u.do("import ctypes, gc; c = ctypes.CDLL(None); gc.disable()")
+        attach(u, "--probes=requests,custom:malloc,custom:collections,custom:samples")
+        calls, collections = large(u), 0
+        for end in (lambda: systemctl("restart", "qosd"), kill_qosd):
+            samples = custom(u, "samples.samples.count")
+            end()
+            u.do("for i in range(40): c.malloc(1 << 20)")
+            u.do("for i in range(30): gc.collect(0)")
+            u.do("import time\nt = time.process_time()\nwhile time.process_time() - t < 1: pass")
+            calls, collections = calls + 40, collections + 30
+            wait_for("all calls are counted", lambda: large(u) >= calls)
+            equal(large(u), calls, "large allocations")
+            equal(custom(u, "collections.collections.count"), collections, "collections")
+            check(custom(u, "samples.samples.count") - samples >= 50, "samples")
+            equal({p["state"] for name in ("malloc", "collections", "samples") for p in rows_of(name)}, {"attached"},
+                  "states")
+        qosctl("detach", u.name)
+        equal(stored("custom-"), [], "descriptors in the store")
 
 
 BAD = """

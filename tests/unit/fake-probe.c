@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "fake-probe.h"
+#include "probe-custom.h"
 #include "probe.h"
 #include "util.h"
 
@@ -308,3 +309,13 @@ void probes_info_done(ProbesInfo *i) {
         free(i->programs);
         *i = (ProbesInfo) {};
 }
+
+int custom_get_manifest(const Probe *p, unsigned index) {
+        return -ENOENT;
+}
+
+CustomObject* custom_object_adopt(Probe *p, unsigned index, uint32_t elements) {
+        return NULL;
+}
+
+void custom_discard(Probe *p, unsigned index) {}

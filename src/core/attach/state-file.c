@@ -7,6 +7,7 @@
 
 #include "attach.h"
 #include "contention-probe.h"
+#include "custom-probe.h"
 #include "hierarchy.h"
 #include "history-collector.h"
 #include "hold.h"
@@ -60,7 +61,7 @@ static int hold_to_json(const Hold *h, sd_json_variant **ret) {
 static int unit_to_json(const Unit *u, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *hold = NULL, *file = NULL, *configured = NULL,
                 *own = NULL, *base = NULL, *thresholds = NULL, *contention = NULL, *storage = NULL,
-                *network = NULL;
+                *network = NULL, *custom = NULL;
         int r;
 
         r = thresholds_list_to_json(u, &thresholds);
@@ -99,6 +100,10 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
                 if (r < 0)
                         return r;
         }
+
+        r = custom_to_json(u, &custom);
+        if (r < 0)
+                return r;
 
         return sd_json_buildo(ret,
                               SD_JSON_BUILD_PAIR_STRING("name", u->name),
@@ -142,6 +147,8 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
                                       SD_JSON_BUILD_UNSIGNED(u->network.watched_since)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!network, "networkBase",
                                                            SD_JSON_BUILD_VARIANT(network)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!custom, "custom",
+                                                           SD_JSON_BUILD_VARIANT(custom)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!hold, "hold", SD_JSON_BUILD_VARIANT(hold)));
 }
 
@@ -228,7 +235,7 @@ typedef struct SavedUnit {
         uint64_t attached_since, attached_since_monotonic, map_created, contention_since, watched_since,
                 storage_since, storage_watched_since, network_since, network_watched_since;
         sd_json_variant *hold, *file, *configured, *own, *base, *thresholds, *contention_base, *storage_base,
-                *network_base;
+                *network_base, *custom;
 } SavedUnit;
 
 typedef struct SavedHold {
@@ -339,6 +346,7 @@ static void unit_restore_map(Unit *u, const SavedUnit *saved) {
         unit_restore_contention(u, saved);
         unit_restore_storage(u, saved->storage_since, saved->storage_watched_since, saved->storage_base);
         unit_restore_network(u, saved->network_since, saved->network_watched_since, saved->network_base);
+        unit_restore_custom(u, saved->custom);
         /* Greater than any seq of the previous run */
         u->cache.seq = now_usec(CLOCK_BOOTTIME);
         unit_apply_excludes(u); /* without those of leases, which have ended */
@@ -409,6 +417,8 @@ static const sd_json_dispatch_field unit_table[] = {
           offsetof(SavedUnit, network_watched_since),    0                 },
         { "networkBase",            SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref,
           offsetof(SavedUnit, network_base),             0                 },
+        { "custom",                 SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref,
+          offsetof(SavedUnit, custom),                   0                 },
         { "hold",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref,
           offsetof(SavedUnit, hold),                    0                 },
         { "file",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref,
@@ -464,6 +474,7 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
                                              saved.storage_base);
                         unit_restore_network(u, saved.network_since, saved.network_watched_since,
                                              saved.network_base);
+                        unit_restore_custom(u, saved.custom);
                 }
                 return 0;
         }
@@ -567,6 +578,8 @@ void manager_restore_state(Manager *m) {
                                               "The programs of the previous run cannot be taken over: "
                                               "totals begin anew (%m).");
 
+        if (adopted)
+                custom_restore(m);
         for (size_t i = 0; units && i < sd_json_variant_elements(units); i++) {
                 sd_json_variant *unit = sd_json_variant_by_index(units, i);
                 const char *reason = NULL;
@@ -593,7 +606,9 @@ void manager_restore_state(Manager *m) {
                         incomplete = true;
                 }
 
+        custom_end_restore(m);
         if (m->units.n == 0) {
+                custom_stop(m);
                 probe_stop(m->probe);
                 return;
         }

@@ -34,8 +34,9 @@ static int _printf_(2, 3) files_fail(char **reason, const char *format, ...) {
 
 void custom_files_done(CustomFiles *f) {
         custom_manifest_free(f->manifest);
+        close_fd(f->manifest_fd);
         free(f->elf);
-        *f = (CustomFiles) {};
+        *f = (CustomFiles) { .manifest_fd = -EBADF };
 }
 
 /* ---- files -------------------------------------------------------------------------------------------- */
@@ -181,23 +182,30 @@ static _Noreturn void check_exec(const char *name, const CheckFds *fds) {
         _exit(127);
 }
 
-/* Returns what the process has written, or why it failed. */
-static int check_read(const CheckFds *fds, int status, CustomManifest **ret, char **reason) {
-        _cleanup_free_ char *output = NULL, *errors = NULL;
+int custom_files_parse(int fd, CustomManifest **ret) {
+        _cleanup_free_ char *text = NULL;
         sd_json_variant *v = NULL;
         int r;
 
-        r = memfd_read(fds->output, &output);
+        r = memfd_read(fd, &text);
         if (r >= 0)
-                r = memfd_read(fds->errors, &errors);
-        if (r < 0)
-                return r;
-        if (status != 0)
-                return files_fail(reason, "%.*s", (int) strcspn(errors, "\n"), errors);
-        r = sd_json_parse(output, 0, &v, NULL, NULL);
+                r = sd_json_parse(text, 0, &v, NULL, NULL);
         if (r >= 0)
                 r = custom_manifest_new(v, ret);
         (void) sd_json_variant_unref(v);
+        return r;
+}
+
+/* Returns what the process has written, or why it failed. */
+static int check_read(const CheckFds *fds, int status, CustomManifest **ret, char **reason) {
+        _cleanup_free_ char *errors = NULL;
+        int r;
+
+        r = memfd_read(fds->errors, &errors);
+        if (r >= 0 && status != 0)
+                return files_fail(reason, "%.*s", (int) strcspn(errors, "\n"), errors);
+        if (r >= 0)
+                r = custom_files_parse(fds->output, ret);
         if (r == -E2BIG)
                 return files_fail(reason, "its metrics take more than 1 MiB for each unit");
         return r;
@@ -256,6 +264,7 @@ static int on_process(sd_event_source *source, int fd, uint32_t revents, void *u
                                info.si_code == CLD_EXITED ? "could not be run" : "crashed");
         else if (r >= 0)
                 r = check_read(&c->fds, info.si_status, &c->files.manifest, &reason);
+        c->files.manifest_fd = TAKE_FD(c->fds.output);
         c->handler(r, reason, &c->files, c->userdata); /* frees c */
         return 0;
 }
@@ -296,6 +305,7 @@ int custom_check_new(sd_event *event, const char *name, custom_check_handler_t h
         if (!c)
                 return -ENOMEM;
         *c = (CustomCheck) {
+                .files.manifest_fd = -EBADF,
                 .fds = { -EBADF, -EBADF, -EBADF, -EBADF },
                 .handler = handler,
                 .userdata = userdata,

@@ -9,11 +9,15 @@
 
 typedef struct CustomFiles {
         CustomManifest *manifest;
+        int manifest_fd;                /* its JSON */
         void *elf;
         size_t elf_size;
 } CustomFiles;
 
 void custom_files_done(CustomFiles *f);
+
+/* Parses the JSON of a checked manifest. -E2BIG: see custom_manifest_new(). */
+int custom_files_parse(int fd, CustomManifest **ret);
 
 /* Only files that nobody but root can change are read, once, and what was read is checked by a process
  * beside the event loop. */

@@ -31,6 +31,7 @@ static int custom_load_files(Manager *m, unsigned i, const CustomFiles *f, char 
                 .n_metrics = f->manifest->n_metrics,
                 .attachments = attachments,
                 .n_attachments = f->manifest->n_programs,
+                .manifest_fd = f->manifest_fd,
         };
 
         if (!attachments)
@@ -43,7 +44,7 @@ static int custom_load_files(Manager *m, unsigned i, const CustomFiles *f, char 
                 attachments[k] = (CustomAttachment) { p->name, p->type, p->path, p->symbol, p->provider,
                                                       p->perf_type, p->perf_config, p->frequency };
         }
-        return custom_object_new(m->probe, &spec, &m->custom.probes[i].object, reason);
+        return custom_object_new(m->probe, i, &spec, &m->custom.probes[i].object, reason);
 }
 
 static void custom_fail(Manager *m, unsigned i, int error, const char *reason) {
@@ -71,6 +72,7 @@ static void on_checked(int error, const char *reason, CustomFiles *f, void *user
         }
         custom_check_free(check);
         custom_update(m);
+        manager_emit_state_changed(m);
         manager_emit_programs_loaded(m);
 }
 
@@ -96,18 +98,22 @@ bool unit_awaits_custom(const Unit *u, ProbeMask probes) {
         return false;
 }
 
-static void custom_unload(Manager *m, unsigned i) {
-        if (m->custom.check && m->custom.checked == i)
-                m->custom.outdated = true;
+static void custom_forget(Manager *m, unsigned i) {
         /* Those of units are gone, but retained units may have maps */
         FOREACH_MAP(u, m) {
                 u->custom[i].map = NULL;
                 custom_reading_done(&u->custom[i].base);
         }
-        m->custom.probes[i].object = custom_object_free(m->custom.probes[i].object);
         m->custom.probes[i].manifest = custom_manifest_free(m->custom.probes[i].manifest);
         free(m->custom.probes[i].reason);
         m->custom.probes[i].reason = NULL;
+}
+
+static void custom_unload(Manager *m, unsigned i) {
+        if (m->custom.check && m->custom.checked == i)
+                m->custom.outdated = true;
+        custom_forget(m, i);
+        m->custom.probes[i].object = custom_object_unload(m->custom.probes[i].object);
 }
 
 void custom_stop(Manager *m) {
@@ -117,7 +123,10 @@ void custom_stop(Manager *m) {
 
 void custom_done(Manager *m) {
         m->custom.check = custom_check_free(m->custom.check);
-        custom_stop(m);
+        for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++) {
+                custom_forget(m, i);
+                m->custom.probes[i].object = custom_object_leave(m->custom.probes[i].object);
+        }
 }
 
 /* ---- maps of units ------------------------------------------------------------------------------------ */
@@ -137,18 +146,22 @@ static void unit_init_custom(Unit *u, unsigned i) {
 
 static void unit_create_custom(Unit *u, unsigned i) {
         Manager *m = u->manager;
-        uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        const CustomOwner owner = {
+                .slot = u->index,
+                .unit = u->generation,
+                .map = ++m->units.map_generation,
+                .now = now_nsec(CLOCK_MONOTONIC),
+        };
         int r;
 
-        r = custom_object_add_unit(m->custom.probes[i].object, u->index, u->generation,
-                                   ++m->units.map_generation, now, &u->custom[i].map);
+        r = custom_object_add_unit(m->probe, m->custom.probes[i].object, &owner, &u->custom[i].map);
         if (r < 0) {
                 log_unit_warning_errno(u->name, r,
                                        "Failed to create map of '%s' for the custom probe '%s': %m", u->name,
                                        probe_mask_custom_name(i));
                 return;
         }
-        u->custom[i].since = now;
+        u->custom[i].since = owner.now;
         unit_init_custom(u, i);
 }
 
@@ -199,6 +212,89 @@ void custom_update(Manager *m) {
                 return;
         for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++)
                 custom_update_one(m, i);
+}
+
+/* ---- previous run ------------------------------------------------------------------------------------- */
+
+int custom_to_json(const Unit *u, sd_json_variant **ret) {
+        int r = 0;
+
+        for (unsigned i = 0; i < CUSTOM_PROBES_MAX && r >= 0; i++) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *base = NULL;
+
+                if (!u->custom[i].map)
+                        continue;
+                r = custom_reading_to_json(&u->custom[i].base, &base);
+                if (r >= 0)
+                        r = sd_json_variant_append_arraybo(
+                                ret, SD_JSON_BUILD_PAIR_UNSIGNED("probe", i),
+                                SD_JSON_BUILD_PAIR_UNSIGNED("since", u->custom[i].since),
+                                SD_JSON_BUILD_PAIR_UNSIGNED("watchedSince", u->custom[i].watched_since),
+                                SD_JSON_BUILD_PAIR_CONDITION(!!base, "base", SD_JSON_BUILD_VARIANT(base)));
+        }
+        return r;
+}
+
+static void unit_restore_custom_probe(Unit *u, sd_json_variant *v) {
+        uint64_t i = sd_json_variant_unsigned(sd_json_variant_by_key(v, "probe"));
+        sd_json_variant *base = sd_json_variant_by_key(v, "base");
+        UnitCustom *c = u->custom + MIN(i, CUSTOM_PROBES_MAX - 1U);
+        Manager *m = u->manager;
+        int r;
+
+        if (i >= CUSTOM_PROBES_MAX || !m->custom.probes[i].object)
+                return;
+        r = custom_object_adopt_unit(m->custom.probes[i].object, u->index, u->generation, &c->map);
+        if (r >= 0 && base)
+                r = custom_reading_from_json(&c->base, m->custom.probes[i].manifest, base);
+        c->since = sd_json_variant_unsigned(sd_json_variant_by_key(v, "since"));
+        c->watched_since = sd_json_variant_unsigned(sd_json_variant_by_key(v, "watchedSince"));
+        if (r >= 0)
+                return;
+        log_unit_warning_errno(u->name, r,
+                               "Failed to restore map of '%s' for the custom probe '%s', totals start from "
+                               "zero: %m", u->name, probe_mask_custom_name((unsigned) i));
+        c->map = NULL;
+        custom_reading_done(&c->base);
+}
+
+void unit_restore_custom(Unit *u, sd_json_variant *saved) {
+        for (size_t k = 0; saved && k < sd_json_variant_elements(saved); k++)
+                unit_restore_custom_probe(u, sd_json_variant_by_index(saved, k));
+}
+
+void custom_restore(Manager *m) {
+        for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++) {
+                _cleanup_(custom_manifest_freep) CustomManifest *manifest = NULL;
+                const char *name = probe_mask_custom_name(i);
+                int r;
+
+                r = custom_get_manifest(m->probe, i);
+                if (r == -ENOENT)
+                        continue;
+                if (r >= 0)
+                        r = custom_files_parse(r, &manifest);
+                if (r >= 0 && !streq_ptr(manifest->name, name))
+                        r = -ESTALE;
+                if (r < 0) {
+                        (void) log_warning_errno(r, "Custom probe '%s' of the previous run cannot be taken "
+                                                    "over, its totals begin anew: %m", name ?: "?");
+                        custom_discard(m->probe, i);
+                        continue;
+                }
+                m->custom.probes[i].object = custom_object_adopt(m->probe, i, manifest->layout.elements);
+                m->custom.probes[i].manifest = TAKE_PTR(manifest);
+        }
+}
+
+void custom_end_restore(Manager *m) {
+        for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++)
+                for (unsigned slot = 0; slot < UNITS_MAX_LIMIT && m->custom.probes[i].object; slot++) {
+                        const Unit *u = m->units.slots[slot] ?: m->hierarchy.retained[slot];
+
+                        if (!u || !u->custom[i].map)
+                                custom_object_remove_unit(m->custom.probes[i].object, slot);
+                }
 }
 
 /* ---- state -------------------------------------------------------------------------------------------- */

@@ -37,8 +37,18 @@ typedef struct CustomProbes {
 /* To be called when probes or control groups of units have changed: creates and destroys maps, unloads
  * programs, and begins to load them, which ends with manager_emit_programs_loaded(). */
 void custom_update(Manager *m);
+/* Unloads all. */
 void custom_stop(Manager *m);
+/* Frees all, which stays in the descriptor store. */
 void custom_done(Manager *m);
+
+/* Takes over the programs of the previous run, before units are restored; afterwards, removes the maps of
+ * units that were not. */
+void custom_restore(Manager *m);
+void custom_end_restore(Manager *m);
+void unit_restore_custom(Unit *u, sd_json_variant *saved);
+/* What unit_restore_custom() needs; NULL: nothing. */
+int custom_to_json(const Unit *u, sd_json_variant **ret);
 
 /* Whether one of these probes is being loaded, or is about to be, for a unit that is observed with them. */
 bool unit_awaits_custom(const Unit *u, ProbeMask probes);
