@@ -60,9 +60,18 @@ struct wait {
         __u32 lock_device;
 };
 
+/* A name of its own, as in preemption.h. */
+void* bpf_rdonly_cast___wait(const void *object, __u32 type_id) __ksym;
+
+/* To read pointers that the task has, at no cost at run time: whenever the verifier follows a read of one
+ * through a trusted pointer, it searches all names of the kernel's BTF, which takes up to a millisecond. */
+static __always_inline struct task_struct* task_untrusted(struct task_struct *task) {
+        return bpf_rdonly_cast___wait(task, bpf_core_type_id_kernel(struct task_struct));
+}
+
 /* File of a descriptor; NULL: not open. */
 static __always_inline struct file* file_get(struct task_struct *task, __u64 fd) {
-        struct files_struct *files = task->files;
+        struct files_struct *files = task_untrusted(task)->files;
         struct fdtable *table;
         struct file **list, *file = NULL;
 
@@ -428,7 +437,7 @@ static __attribute__((noinline)) __u64 thread_find_row(struct task_struct *task,
                 return 0;
         found = resource_row(c, &r, &row);
         if (row) {
-                row->process = own_number(task->group_leader);
+                row->process = own_number(task_untrusted(task)->group_leader);
                 row->fd = w->fd;
                 if (w->file || w->lock)
                         row_name(row, w);
