@@ -511,6 +511,12 @@ struct qos_read_check {
 /* Number of reads without an unseen one that shows how the unit reads */
 #define QOS_READS_CHECKED 1000U
 
+/* A unit uses Unix sockets (array, by slot): the daemon keeps requests_unix attached. */
+struct qos_unix_use {
+        __u32 generation;       /* generation of the unit in the slot; 0: it does not, as far as known */
+        __u32 _padding;
+};
+
 /* Size of the map of listening addresses of socket units (hash), by which sockets that the service manager
  * has already opened are recognized. Those that do not fit are found once the service has them open. */
 #define QOS_ADDRESSES 4096

@@ -57,6 +57,12 @@ struct {
 
 BPF_ARRAY_MAP(filters, ARRAY, UNITS_MAX_LIMIT, struct qos_filter) __weak;
 
+/* Notifies the daemon of changes in read_checks and unix_uses. */
+struct {
+        __uint(type, BPF_MAP_TYPE_RINGBUF);
+        __uint(max_entries, 4096);      /* the minimum; a notification that does not fit is redundant */
+} read_events SEC(".maps") __weak;
+
 static __always_inline void statistics_count(__u32 which) {
         __u64 *n = bpf_map_lookup_elem(&statistics, &which);
 

@@ -79,12 +79,6 @@ BPF_STORAGE_MAP(listeners, SK, struct qos_listener) __weak;
 
 BPF_ARRAY_MAP(read_checks, ARRAY, UNITS_MAX_LIMIT, struct qos_read_check) __weak;
 
-/* Notifies the daemon of changes in read_checks. */
-struct {
-        __uint(type, BPF_MAP_TYPE_RINGBUF);
-        __uint(max_entries, 4096);      /* the minimum; a notification that does not fit is redundant */
-} read_events SEC(".maps") __weak;
-
 /* Counts a read of a connection of the unit. seen: requests_content has seen it. Notifies the daemon at the
  * end of the check, and whenever the number of unseen reads has doubled: some of these are runs that the
  * kernel has skipped. Concurrent runs may lose a count, which a later one makes up for. */

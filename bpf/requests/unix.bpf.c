@@ -704,8 +704,9 @@ static __always_inline void unix_move(struct unix_sock *us, struct unix_conn *c,
         bpf_spin_unlock(&c->lock);
 }
 
-/* Finds the sockets that tasks of attached units have open. Runs at attach, when a unit has started, and
- * when one of nested units is detached. */
+/* Finds the sockets that tasks of attached units have open, and which units have any that may carry
+ * requests: clients are known if they have sent one. Runs at attach, when a unit has started and some time
+ * later, and when one of nested units is detached. */
 SEC("iter/task_file")
 int units_find_unix(struct bpf_iter__task_file *ctx) {
         struct task_struct *task = ctx->task;
@@ -730,12 +731,20 @@ int units_find_unix(struct bpf_iter__task_file *ctx) {
         if (!socket)
                 return 0;
         sk = socket->sk;
-        if (!sk || sk->__sk_common.skc_family != AF_UNIX || sk->sk_type == SOCK_DGRAM)
+        if (!sk || sk->__sk_common.skc_family != AF_UNIX)
                 return 0;
         us = bpf_skc_to_unix_sock(sk);
         if (!us)
                 return 0;
+        if (sk->sk_type == SOCK_DGRAM) {
+                if (us->addr)
+                        unix_note_use(&owner);
+                return 0;
+        }
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
+        if (sk->__sk_common.skc_state == TCP_LISTEN || unix_is_accepted(sk, us) ||
+            (c && c->kind == UNIX_CLIENT))
+                unix_note_use(&owner);
         if (c) {
                 known = owner_read(&c->owner);
                 if (unit_get(&known)) {

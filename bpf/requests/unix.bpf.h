@@ -77,6 +77,25 @@ struct unix_unrecorded {
 
 BPF_STORAGE_MAP(unix_unrecorded, SK, struct unix_unrecorded) __weak;
 
+BPF_ARRAY_MAP(unix_uses, ARRAY, UNITS_MAX_LIMIT, struct qos_unix_use) __weak;
+
+/* A unit has a Unix socket that may carry requests. Verified on its own. */
+__attribute__((noinline, weak)) int unix_note_use(const struct qos_owner *owner) {
+        struct qos_unix_use *use;
+        struct qos_owner o;
+        __u32 one = 1;
+
+        if (!owner)
+                return 0;
+        o = owner_read(owner);
+        use = bpf_map_lookup_elem(&unix_uses, &o.slot);
+        if (!use || use->generation == o.generation)
+                return 0;
+        *(volatile __u32*) &use->generation = o.generation;
+        (void) bpf_ringbuf_output(&read_events, &one, sizeof(one), 0);
+        return 0;
+}
+
 static __always_inline bool unix_is_packets(const struct sock *sk) {
         return sk->sk_type != SOCK_STREAM;
 }
@@ -195,6 +214,7 @@ static __always_inline struct unix_conn* unix_learn(struct sock *sk, const struc
                 return NULL;
         }
         unix_adopt(c, owner, target, kind, found);
+        unix_note_use(owner);
         return c;
 }
 
@@ -241,7 +261,7 @@ static __always_inline bool unix_read(struct unix_conn *c, __u64 now, __u32 left
 }
 
 /* Adds an unknown socket that is read by a task of the unit: it was accepted from a listener that another
- * process has opened. */
+ * process has opened, or while requests_unix was not attached, as were sockets of clients. */
 static __always_inline struct unix_conn* unix_learn_reader(struct sock *sk) {
         struct qos_owner owner;
         struct unix_sock *us;
@@ -250,7 +270,10 @@ static __always_inline struct unix_conn* unix_learn_reader(struct sock *sk) {
         if (!task_owner(&owner))
                 return NULL;
         u = unit_get(&owner);
-        us = u ? bpf_skc_to_unix_sock(sk) : NULL;
+        if (!u)
+                return NULL;
+        unix_note_use(&owner);
+        us = bpf_skc_to_unix_sock(sk);
         if (!us || !unix_is_accepted(sk, us))
                 return NULL;
         return unix_learn(sk, &owner, unix_find_target(us, u), UNIX_SERVER, 0);

@@ -116,7 +116,7 @@ int probe_get_program_info(Probe *p, ProbesInfo *ret) {
                         program->state = PROGRAM_ATTACHED;
                         if (program_table[i].on_demand && p->link_fds[i] < 0) {
                                 program->state = PROGRAM_IDLE;
-                                program->reason = strdup("requests_content sees all reads of the units");
+                                program->reason = strdup(program_table[i].on_demand);
                         } else if (program_table[i].type == HOOK_LIBRARY && !libraries) {
                                 program->state = PROGRAM_IDLE;
                                 program->reason = strdup(p->library_reason ?: "waits for a process that has "

@@ -37,6 +37,7 @@ typedef enum Map {
         MAP_UNIX_CONNS,
         MAP_UNIX_UNRECORDED,
         MAP_UNIX_NAMES,
+        MAP_UNIX_USES,
         MAP_UDP_SOCKETS,
         MAP_UDP_PEERS,
         MAP_UDP_PENDING,
@@ -114,7 +115,7 @@ typedef struct ProgramDescription {
         enum qos_walk walk;     /* purpose of the alternative */
         Program unless;         /* program that measures all of this one's metrics, which is loaded only on
                                  * kernels that refuse that; 0: loaded always */
-        bool on_demand;         /* attached only while needed */
+        const char *on_demand;  /* attached only while needed, otherwise for this reason not; NULL: always */
         const char *renamed;    /* for HOOK_FUNCTION: name of the function in newer kernels; NULL:
                                  * unchanged */
 } ProgramDescription;

@@ -110,6 +110,10 @@ void probe_read_moves(Probe *p) {
                 (void) ring_buffer__consume(p->moves);
 }
 
+int probe_find_unix(Probe *p) {
+        return iterator_run(p, PROGRAM_FIND_UNIX, NULL);
+}
+
 int probe_find_threads(Probe *p) {
         uint32_t zero = 0;
         int r;

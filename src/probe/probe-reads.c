@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Attaches requests_read on demand. */
+/* Attaches requests_read and requests_unix on demand. */
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -9,7 +9,7 @@
 #include "probe-internal.h"
 
 static int on_read_event(void *userdata, void *data, size_t size) {
-        return 0; /* results are in read_checks */
+        return 0; /* results are in read_checks and unix_uses */
 }
 
 int probe_get_read_events_fd(Probe *p) {
@@ -41,19 +41,44 @@ ReadCheckResult probe_get_read_check(Probe *p, unsigned slot, uint32_t generatio
         return check.seen >= QOS_READS_CHECKED ? READS_SEEN : READS_UNCHECKED;
 }
 
-int probe_watch_reads(Probe *p, bool watch) {
+bool probe_unit_uses_unix(Probe *p, unsigned slot, uint32_t generation) {
+        struct qos_unix_use use = {};
+
+        /* element of an array: cannot fail */
+        (void) bpf_map_lookup_elem(p->map_fds[MAP_UNIX_USES], &(uint32_t) { slot }, &use);
+        return use.generation == generation;
+}
+
+void probe_forget_unix_use(Probe *p, unsigned slot) {
+        (void) bpf_map_update_elem(p->map_fds[MAP_UNIX_USES], &(uint32_t) { slot },
+                                   &(struct qos_unix_use) {}, BPF_ANY);
+}
+
+/* Returns 1 if the program was not attached before. */
+static int watch(Probe *p, Program i, bool wanted) {
         int r;
 
-        if (!p->started || p->program_fds[PROGRAM_READ] < 0 || watch == (p->link_fds[PROGRAM_READ] >= 0))
+        if (!p->started || p->program_fds[i] < 0 || wanted == (p->link_fds[i] >= 0))
                 return 0;
-        if (!watch) {
-                store_drop_link(p, PROGRAM_READ);
-                p->link_fds[PROGRAM_READ] = close_fd(p->link_fds[PROGRAM_READ]);
+        if (!wanted) {
+                store_drop_link(p, i);
+                p->link_fds[i] = close_fd(p->link_fds[i]);
                 return 0;
         }
-        r = program_attach(p, PROGRAM_READ);
+        r = program_attach(p, i);
         if (r < 0)
                 return r;
-        store_push_link(p, PROGRAM_READ);
-        return 0;
+        store_push_link(p, i);
+        return 1;
+}
+
+int probe_watch_reads(Probe *p, bool wanted) {
+        return watch(p, PROGRAM_READ, wanted);
+}
+
+int probe_watch_unix(Probe *p, bool wanted) {
+        int r = watch(p, PROGRAM_UNIX, wanted);
+
+        /* Sockets that were opened meanwhile */
+        return r > 0 ? probe_find_unix(p) : r;
 }

@@ -29,6 +29,7 @@ const char *const map_table[_MAP_MAX] = {
         [MAP_UNIX_CONNS]         = "unix_conns",
         [MAP_UNIX_UNRECORDED]    = "unix_unrecorded",
         [MAP_UNIX_NAMES]         = "unix_names",
+        [MAP_UNIX_USES]          = "unix_uses",
         [MAP_UDP_SOCKETS]        = "udp_sockets",
         [MAP_UDP_PEERS]          = "udp_peers",
         [MAP_UDP_PENDING]        = "udp_pending",
@@ -103,7 +104,7 @@ const ProgramDescription program_table[_PROGRAM_MAX] = {
                                    HOOK_TRACEPOINT,     0,
                                    "read times of requests that are spliced, discarded or read by the "
                                    "kernel",
-                                   .on_demand = true },
+                                   .on_demand = "requests_content sees all reads of the units" },
         [PROGRAM_CONTENT]      = { "requests_content",    "requests", "tp_btf/skb_copy_datagram_iovec",
                                    HOOK_TRACEPOINT,   0,
                                    "read times of requests: all counts and durations; protocol parsing: "
@@ -120,7 +121,8 @@ const ProgramDescription program_table[_PROGRAM_MAX] = {
                                    "retransmits" },
         [PROGRAM_UNIX]         = { "requests_unix",       "requests", "tp_btf/sk_data_ready",
                                    HOOK_TRACEPOINT,     0,
-                                   "requests on Unix sockets" },
+                                   "requests on Unix sockets",
+                                   .on_demand = "no unit has Unix sockets" },
         [PROGRAM_BIND4]        = { "requests_bind4",      "requests", "cgroup/post_bind4",
                                    HOOK_CGROUP_BIND4,   0,
                                    "requests on UDP sockets younger than the attach" },

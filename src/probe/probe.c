@@ -186,6 +186,8 @@ Bitmap probe_get_programs(Probe *p) {
         /* Either program records when requests are read */
         if (program_works(p, PROGRAM_CONTENT))
                 bitmap_add(&programs, PROGRAM_READ);
+        if (p->program_fds[PROGRAM_UNIX] >= 0 && !p->reasons[PROGRAM_UNIX])
+                bitmap_add(&programs, PROGRAM_UNIX);
         return programs;
 }
 

@@ -257,6 +257,8 @@ void probe_unassign_path(Probe *p, const char *path);
 
 /* Searches the open files of the units' tasks for sockets. */
 int probe_find_sockets(Probe *p);
+/* The same for Unix sockets only. */
+int probe_find_unix(Probe *p);
 
 /* Sets the hierarchy of one slot, and reassigns all sockets accordingly. */
 void probe_set_hierarchy(Probe *p, unsigned slot, const struct qos_hierarchy *hierarchy);
@@ -338,8 +340,15 @@ typedef enum ReadCheckResult {
 
 ReadCheckResult probe_get_read_check(Probe *p, unsigned slot, uint32_t generation);
 /* Attaches requests_read, or detaches it. */
-int probe_watch_reads(Probe *p, bool watch);
-/* Descriptor that becomes readable when results of probe_get_read_check() may have changed. */
+int probe_watch_reads(Probe *p, bool wanted);
+/* Whether the unit has had Unix sockets since probe_forget_unix_use() or its attach. Reads are seen at any
+ * time, open sockets by probe_find_unix(). */
+bool probe_unit_uses_unix(Probe *p, unsigned slot, uint32_t generation);
+void probe_forget_unix_use(Probe *p, unsigned slot);
+/* Attaches requests_unix, and finds the Unix sockets of all units, or detaches it. */
+int probe_watch_unix(Probe *p, bool wanted);
+/* Descriptor that becomes readable when results of probe_get_read_check() or probe_unit_uses_unix() may have
+ * changed. */
 int probe_get_read_events_fd(Probe *p);
 void probe_drain_read_events(Probe *p);
 

@@ -59,8 +59,8 @@ def workloads(directory):
     def both_cpus():
         return Nginx(directory, 2, ("CPUAffinity=0 1",), "worker_cpu_affinity auto")
 
-    def redis():
-        return Redis(directory, properties)
+    def redis(local=False):
+        return Redis(directory, properties, local)
 
     def echo():
         return Datagrams(directory, properties)
@@ -68,7 +68,7 @@ def workloads(directory):
     yield "nginx", "nginx, keep-alive, 16 connections", 1, .01, nginx, wrk(CPU)
     yield "redis-p1", "Redis, 50 connections", 1, .025, redis, benchmark(1)
     yield "redis-p16", "Redis, 50 connections, 16 GETs at once", 16, .08, redis, benchmark(16)
-    yield "redis-unix", "Redis, 50 connections on a Unix socket", 1, .025, redis, benchmark(1, True)
+    yield "redis-unix", "Redis, 50 connections on a Unix socket", 1, .025, lambda: redis(True), benchmark(1, True)
     yield "udp", "UDP, 16 requests at a time", 1, .025, echo, datagrams
     if os.cpu_count() > 1:
         yield "nginx-2", "nginx, on two CPUs at once", 1, .01, both_cpus, wrk(0, 1)

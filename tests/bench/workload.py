@@ -192,13 +192,14 @@ class Nginx(Unit):
 
 
 class Redis(Unit):
-    def __init__(self, directory, properties=()):
+    def __init__(self, directory, properties=(), local=False):
+        """local: on a Unix socket, too."""
         super().__init__("redis", directory, properties)
-        self.path = f"{directory}/redis"
+        self.path = f"{directory}/redis" if local else None
 
     def command(self):
-        return ["redis-server", "--bind", self.address, "--port", str(self.port), "--unixsocket", self.path, "--save",
-                "", "--appendonly", "no",
+        return ["redis-server", "--bind", self.address, "--port", str(self.port),
+                *(["--unixsocket", self.path] if self.path else []), "--save", "", "--appendonly", "no",
                 "--daemonize", "no", "--logfile", "/dev/null", "--protected-mode", "no"]
 
     def ask(self, *words):

@@ -9,20 +9,20 @@ import threading
 import time
 
 import scenario
-from scenario import (MSEC, SOURCES, Unit, attach, check, equal, expect_total, lookup, qosctl, run, server_figures,
-                      smaller, snapshot, test, total, unit_name, wait_for)
+from scenario import (MSEC, SOURCES, Unit, attach, check, equal, expect_total, fresh_qosd, kill_qosd, load, lookup,
+                      qosctl, run, server_figures, smaller, snapshot, start_served, test, total, unit_name, wait_for)
 
 
 class UnixServer(Unit):
-    """The Python server, with its own path."""
+    """The Python server, with its own path. before: shell commands that run before it."""
 
-    def __init__(self, kind="stream", path=None, passed=False, held_up=False, **keywords):
+    def __init__(self, kind="stream", path=None, passed=False, held_up=False, before=None, **keywords):
         name = keywords.pop("name", None) or unit_name("unix")
         self.kind = kind
         self.path = path or f"/run/{name}.sock"
-        super().__init__(f"/usr/bin/python3 -B {SOURCES}/unixserver.py {kind} {self.path}"
-                         f"{' --passed' if passed else ''}{' --held-up' if held_up else ''}",
-                         name=name, **keywords)
+        command = (f"/usr/bin/python3 -B {SOURCES}/unixserver.py {kind} {self.path}"
+                   f"{' --passed' if passed else ''}{' --held-up' if held_up else ''}")
+        super().__init__(f"/bin/sh -c '{before}; exec {command}'" if before else command, name=name, **keywords)
 
     def connect(self):
         s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM if self.kind == "stream" else socket.SOCK_SEQPACKET)
@@ -457,3 +457,68 @@ def endpoints():
         wait_for("it is in flight at the path",
                  lambda: [e["listen"] for e in server_figures(u)["endpoints"] if e.get("inFlight")] == [path])
     wait_for("it is not", lambda: server_figures(u)["inFlight"] == 0)
+
+
+@test(own_daemon=True, deadline=90)
+def watched_on_demand():
+    """requests_unix, which runs for all data that any socket of the machine receives, is attached while a unit may have
+    Unix sockets: until it has run for some time without, and for as long as it has any. A unit that opens its first
+    one later is noticed, and each request counts from then on."""
+    fresh_qosd()
+
+    def state():
+        return next(p["state"] for p in scenario.programs() if p["program"] == "requests_unix")
+
+    def idle():
+        wait_for("requests_unix is detached", lambda: state() == "idle", timeout=30)
+
+    tcp = start_served(mode="thread")
+    equal(state(), "attached", "state of requests_unix of a new unit")
+    idle()
+    load(tcp, connections=4, number=200)
+    expect_total(tcp, 200)
+    # The first requests show enough
+    busy = start_served(mode="thread")
+    equal(state(), "attached", "state of requests_unix of another new unit")
+    load(busy, connections=4, number=1200)
+    wait_for("requests_unix is detached", lambda: state() == "idle")
+    expect_total(busy, 1200)
+
+    u = attach(UnixServer()).start()
+    equal(state(), "attached", "state of requests_unix of a unit that has started")
+    crowd(u, 4, 50)
+    # The check of reads of a unit that hardly reads takes as long
+    start_served(mode="thread")
+    wait_for("the checks are over", timeout=30, probe=lambda: next(
+        p["state"] for p in scenario.programs() if p["program"] == "requests_read") == "idle")
+    equal(state(), "attached", "state of requests_unix while a unit has a listener")
+    crowd(u, 4, 50)
+    expect_exchanges(u, 400)
+    # It is part of what is kept
+    kill_qosd()
+    crowd(u, 4, 50)
+    expect_exchanges(u, 600)
+    qosctl("detach", u.name)
+    u.stop()
+    idle()
+
+    flag = f"/run/{scenario.prefix}-opens"
+    server = scenario.server_command(mode="thread", port=scenario.unused_port())
+    late = attach(UnixServer(before=f"{server} & until test -e {flag}; do sleep .02; done", type="exec")).start()
+    try:
+        idle()
+        with open(flag, "w"):
+            wait_for("the server listens on its Unix socket", lambda: os.path.exists(late.path))
+
+        def noticed():
+            crowd(late, 1, 1)
+            return state() == "attached"
+
+        wait_for("requests_unix is attached", noticed)
+        before = total(late)
+        crowd(late, 4, 50)
+        expect_total(late, before + 200)
+        stay(late, before + 200)
+    finally:
+        if os.path.exists(flag):
+            os.unlink(flag)

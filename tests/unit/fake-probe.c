@@ -223,6 +223,10 @@ ReadCheckResult probe_get_read_check(Probe *p, unsigned slot, uint32_t generatio
         return READS_SEEN;
 }
 
+bool probe_unit_uses_unix(Probe *p, unsigned slot, uint32_t generation) {
+        return false;
+}
+
 /* Never readable */
 int probe_get_read_events_fd(Probe *p) {
         static int fd = -EBADF;
@@ -245,6 +249,7 @@ NOTHING(probe_remove_contention, unsigned slot)
 NOTHING(probe_remove_machine)
 NOTHING(probe_read_moves)
 NOTHING(probe_drain_read_events)
+NOTHING(probe_forget_unix_use, unsigned slot)
 NOTHING(probe_remove_storage, unsigned slot)
 NOTHING(probe_remove_network, unsigned slot)
 NOTHING(probe_set_config, unsigned slot, uint32_t generation, ProbeMask probes, uint32_t slow_usec)
@@ -254,7 +259,9 @@ NOTHING(probe_read_missing_libraries, void (*handler)(const struct qos_owner *ow
         void *userdata)
 NOTHING(probe_reconcile_gauges)
 
-SUCCESS(probe_watch_reads, bool watch)
+SUCCESS(probe_watch_reads, bool wanted)
+SUCCESS(probe_watch_unix, bool wanted)
+SUCCESS(probe_find_unix)
 SUCCESS(probe_assign_cgroup, int fd, unsigned slot, uint32_t generation)
 SUCCESS(probe_assign_path, const char *path, unsigned slot, uint32_t generation)
 SUCCESS(probe_find_sockets)

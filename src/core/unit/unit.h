@@ -78,6 +78,14 @@ typedef struct UnitCache {
         uint64_t boundary;
 } UnitCache;
 
+/* Whether a unit needs requests_unix, see read-check.h. */
+typedef enum UnixUse {
+        UNIX_USE_NEW,                   /* unknown since the attach */
+        UNIX_USE_UNKNOWN,               /* unknown since a later start */
+        UNIX_USE_NONE,                  /* it does not, as far as known */
+        UNIX_USE_SOME,                  /* it does, until it is detached */
+} UnixUse;
+
 struct Unit {
         Manager *manager;
         unsigned index;                 /* slot, 0 … units_max - 1 */
@@ -135,6 +143,7 @@ struct Unit {
 
         UnitOpenSSL openssl;
         uint64_t reads_checked_since;   /* CLOCK_MONOTONIC ns, see read-check.h; 0: not yet */
+        UnixUse unix_use;
 
         ServiceManagerCall *refresh;    /* pending query of properties; NULL: none */
         bool refresh_again;             /* changed again during the query */
