@@ -97,8 +97,12 @@ class Chart {
     }
 }
 
-function isPowerOfTen(v) {
-    return Math.abs(Math.log10(v) - Math.round(Math.log10(v))) < 1e-6;
+// Powers of ten, and 2 and 5 times these where there are few
+function logTicks(y) {
+    const digit = v => Math.round(v / 10 ** Math.floor(Math.log10(v) + 1e-6));
+    const ticks = y.ticks(),
+        powers = ticks.filter(v => digit(v) === 1);
+    return powers.length > 2 ? powers : ticks.filter(v => [1, 2, 5].includes(digit(v)));
 }
 
 function nearest(points, t) {
@@ -121,7 +125,7 @@ export function lineChart(title, format, { logarithmic = false } = {}) {
                   .domain([0, max])
                   .range([HEIGHT - BOTTOM, TOP])
                   .nice(4);
-        c.axis(y, logarithmic ? y.ticks().filter(isPowerOfTen) : y.ticks(4), format);
+        c.axis(y, logarithmic ? logTicks(y) : y.ticks(4), format);
         series.forEach(([key], i) => {
             const path = line()
                 .defined(p => p[key] !== undefined && (!logarithmic || p[key] > 0))
@@ -204,7 +208,7 @@ export function heatmap(title, format) {
                 );
             }
         }
-        c.axis(y, y.ticks().filter(isPowerOfTen), format);
+        c.axis(y, logTicks(y), format);
         c.describe = t => {
             const column = columns.find(o => t >= o.t && t < o.t + o.length);
             const n = column?.buckets.reduce((sum, b) => sum + b.count, 0);
@@ -259,54 +263,4 @@ export function sparkline(values, label) {
         { class: "sparkline", role: "img", "aria-label": label, width, height, viewBox: `0 0 ${width} ${height}` },
         s("path", { class: "line c0", d: path(values) ?? "" }),
     );
-}
-
-// Units and peers as a graph in columns: what calls the unit, the unit, what it calls.
-// nodes: { label, detail }
-export function graph(title, callers, center, callees) {
-    const rowHeight = 48,
-        box = { width: 220, height: 36 },
-        gap = 60;
-    const columns = [callers, [center], callees].filter(nodes => nodes.length > 0);
-    const height = Math.max(...columns.map(nodes => nodes.length)) * rowHeight + 8;
-    const width = columns.length * (box.width + gap) - gap;
-    const names = nodes => nodes.map(n => n.label).join(", ");
-    const svg = s("svg", {
-        role: "img",
-        viewBox: `0 0 ${width} ${height}`,
-        width,
-        height,
-        "aria-label": `${title}: ${columns.map(names).join(" → ")}`,
-    });
-    const left = nodes => columns.indexOf(nodes) * (box.width + gap);
-    const middle = (nodes, node) => ((nodes.indexOf(node) + 0.5) * height) / nodes.length;
-    const edge = (from, to) => {
-        const x = (from[0] + to[0]) / 2;
-        svg.append(s("path", { class: "edge", d: `M${from}C${x},${from[1]} ${x},${to[1]} ${to}` }));
-    };
-    const at = left(columns.find(nodes => nodes[0] === center));
-    callers.forEach(node => edge([left(callers) + box.width, middle(callers, node)], [at, height / 2]));
-    callees.forEach(node => edge([at + box.width, height / 2], [left(callees), middle(callees, node)]));
-    for (const nodes of columns) {
-        for (const node of nodes) {
-            const x = left(nodes),
-                y = middle(nodes, node);
-            svg.append(
-                s("rect", {
-                    class: node === center ? "node center" : "node",
-                    x,
-                    y: y - box.height / 2,
-                    rx: 6,
-                    ...box,
-                }),
-                s("text", { class: "node-label", x: x + 8, y: y - 2 }, shorten(node.label)),
-                s("text", { class: "node-detail", x: x + 8, y: y + 12 }, node.detail ?? ""),
-            );
-        }
-    }
-    return h("div.scroll", {}, svg);
-}
-
-function shorten(text) {
-    return text.length > 32 ? `${text.slice(0, 15)}…${text.slice(-16)}` : text;
 }

@@ -50,7 +50,7 @@ export class Diagnosis {
         this.unit = unit;
         this.length = h(
             "select",
-            { "aria-label": _("Length of the diagnosis") },
+            {},
             [10, 60, 300].map(seconds => h("option", { value: seconds }, format.span(seconds * format.NSEC_PER_SEC))),
         );
         this.button = h(
@@ -60,7 +60,12 @@ export class Diagnosis {
         );
         this.progress = h("progress", { hidden: true, "aria-label": _("Progress of the diagnosis") });
         this.result = h("div", { role: "status" });
-        this.controls = h("span.tools", {}, this.length, this.button);
+        this.controls = h(
+            "span.tools",
+            {},
+            h("label", {}, _("Length of the diagnosis"), " ", this.length),
+            this.button,
+        );
         this.element = h("section.card", { hidden: true }, h("h2", {}, _("Diagnosis")), this.progress, this.result);
     }
 

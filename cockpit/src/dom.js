@@ -49,3 +49,31 @@ export function setText(element, text) {
     const shown = printable(text);
     if (element.textContent !== shown) element.textContent = shown;
 }
+
+function patch(old, now) {
+    if (old.nodeName !== now.nodeName) {
+        old.replaceWith(now);
+        return;
+    }
+    if (now.nodeType === Node.TEXT_NODE) {
+        if (old.data !== now.data) old.data = now.data;
+        return;
+    }
+    for (const name of old.getAttributeNames()) {
+        // That of <details>, which the user opens
+        if (name !== "open" && !now.hasAttribute(name)) old.removeAttribute(name);
+    }
+    for (const { name, value } of now.attributes) {
+        if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    }
+    const before = [...old.childNodes],
+        after = [...now.childNodes];
+    after.forEach((child, i) => (i < before.length ? patch(before[i], child) : old.append(child)));
+    before.slice(after.length).forEach(child => child.remove());
+}
+
+// Gives an element other children, and keeps those that are of the same kind: the focus stays, and what was opened
+// stays open. Listeners are those of the first children.
+export function update(element, ...children) {
+    patch(element, append(element.cloneNode(false), children));
+}

@@ -37,7 +37,7 @@ function main() {
     const navigate = () => {
         const [unit] = cockpit.location.path;
         shown?.close();
-        shown = unit ? new UnitPage(unit, bus, permission) : new Overview(bus);
+        shown = unit ? new UnitPage(unit, bus, permission) : new Overview(bus, permission);
         content.replaceChildren(shown.element);
         follow();
     };

@@ -6,6 +6,7 @@ import * as format from "./format.js";
 import { formatMetric, loadCatalogue } from "./catalogue.js";
 import { h, setText } from "./dom.js";
 import { AttachDialog } from "./attach.js";
+import { DependencyMap } from "./map.js";
 import { Sparklines } from "./sparklines.js";
 import { hrefOf } from "./tables.js";
 
@@ -13,6 +14,7 @@ const _ = cockpit.gettext;
 
 // One that is older is of no unit any more, or qosd is not serving
 const STALE_MSEC = 5000;
+const MAP_MSEC = 10000;
 
 const COLUMNS = [
     { key: "rate", label: _("Rate"), format: u => format.rate(u.rate) },
@@ -70,8 +72,9 @@ class Row {
 }
 
 export class Overview {
-    constructor(bus) {
+    constructor(bus, permission) {
         this.bus = bus;
+        this.permission = permission;
         this.rows = new Map();
         this.filter = "";
         this.violations = [];
@@ -88,6 +91,7 @@ export class Overview {
         ];
         this.listeners.forEach(([type, handler]) => bus.addEventListener(type, handler));
         this.timer = window.setInterval(() => this.removeStale(), 1000);
+        this.mapTimer = window.setInterval(() => this.readMap(), MAP_MSEC);
         this.onState();
     }
 
@@ -124,6 +128,16 @@ export class Overview {
             this.body,
         );
         this.empty = h("p.empty", { role: "status" });
+        this.map = new DependencyMap(_("Units that send requests to each other"));
+        this.noMap = h("p.empty", { role: "status" });
+        // Read while it is open
+        this.mapDetails = h(
+            "details.card",
+            { id: "map", ontoggle: () => this.readMap() },
+            h("summary", {}, _("Dependency map")),
+            this.map.element,
+            this.noMap,
+        );
         this.heading = heading;
         this.element = h(
             "main",
@@ -145,6 +159,7 @@ export class Overview {
             ),
             this.alerts,
             h("div.card", {}, this.table, this.empty),
+            this.mapDetails,
             this.dialog.element,
         );
     }
@@ -225,6 +240,21 @@ export class Overview {
         for (const gone of shown.values()) gone.remove();
     }
 
+    async readMap() {
+        if (!this.mapDetails.open || cockpit.hidden) return;
+        let text;
+        try {
+            text = (await this.map.read(this.bus))
+                ? ""
+                : this.permission.allowed
+                  ? _("No attached unit has sent requests to another unit in the last 10 s.")
+                  : _("Peers are hidden: root and the owner of the unit may see them, with administrative access.");
+        } catch (error) {
+            text = cockpit.format(_("No readings: $0. It is tried again."), error.message);
+        }
+        setText(this.noMap, text);
+    }
+
     remove(unit) {
         const row = this.rows.get(unit);
         if (row) this.sparklines.remove(row.spark);
@@ -260,6 +290,7 @@ export class Overview {
 
     close() {
         window.clearInterval(this.timer);
+        window.clearInterval(this.mapTimer);
         this.sparklines.close();
         this.listeners.forEach(([type, handler]) => this.bus.removeEventListener(type, handler));
     }

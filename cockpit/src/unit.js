@@ -4,14 +4,15 @@
 
 import * as format from "./format.js";
 import * as tables from "./tables.js";
-import { areaChart, bar, graph, heatmap, lineChart } from "./charts.js";
+import { areaChart, bar, heatmap, lineChart } from "./charts.js";
+import { DependencyMap } from "./map.js";
 import { Diagnosis } from "./diagnosis.js";
 import { History } from "./history.js";
 import { Live } from "./live.js";
 import { Settings } from "./settings.js";
 import { Thresholds } from "./thresholds.js";
-import { Varlink, call } from "./varlink.js";
-import { h, setText } from "./dom.js";
+import { Varlink } from "./varlink.js";
+import { h, setText, update } from "./dom.js";
 import { journalOf } from "./overview.js";
 import { loadCatalogue } from "./catalogue.js";
 
@@ -30,8 +31,6 @@ const WINDOWS = [
 const WINDOW_MAX_SEC = 300;
 const HISTORY_MSEC = 10000;
 const SETTINGS_MSEC = 3000;
-// Units in which callers of this one are looked for
-const CALLERS_MAX = 64;
 
 const PHASES = [
     ["receive", _("receive")],
@@ -81,7 +80,7 @@ export class UnitPage {
     build() {
         this.window = h(
             "select",
-            { id: "window", "aria-label": _("Window"), onchange: () => this.choose() },
+            { id: "window", onchange: () => this.choose() },
             WINDOWS.map(([seconds]) => h("option", { value: seconds }, format.span(seconds * SEC))),
         );
         this.problem = h("p.notice", { role: "alert", hidden: true });
@@ -96,9 +95,8 @@ export class UnitPage {
         this.phases = h("div");
         this.endpoints = h("div.scroll");
         this.peers = h("div.scroll");
-        this.map = h("div");
+        this.map = new DependencyMap(_("Units that send requests to each other, around this one"), this.unit);
         this.probes = h("div");
-        this.callers = [];
         this.element = h(
             "main",
             {},
@@ -110,7 +108,7 @@ export class UnitPage {
                 h(
                     "div.tools",
                     {},
-                    this.window,
+                    h("label", {}, _("Window"), " ", this.window),
                     this.diagnosis.controls,
                     h(
                         "a",
@@ -135,7 +133,7 @@ export class UnitPage {
             ),
             h("section.card", {}, h("h2", {}, _("Phases of a request")), this.phases),
             h("section.card", {}, h("h2", {}, _("Endpoints")), this.endpoints),
-            h("section.card", {}, h("h2", {}, _("Dependencies")), this.map, this.peers),
+            h("section.card", {}, h("h2", {}, _("Dependencies")), this.map.element, this.peers),
             this.probes,
             this.thresholds.element,
             this.settings.element,
@@ -216,7 +214,7 @@ export class UnitPage {
         }
         if (history !== this.history || this.closed) return;
         this.drawHistory();
-        this.findCallers();
+        this.map.read(this.bus).catch(() => {}); // The readings say what is wrong
     }
 
     drawHistory() {
@@ -268,9 +266,9 @@ export class UnitPage {
         }
         const oldest = server.oldestInFlight;
         const age = oldest === undefined ? "" : ` (${cockpit.format(_("oldest $0"), format.duration(oldest))})`;
-        setText(this.figures.inFlight, format.count(server.inFlight) + age);
-        setText(this.figures.firstByte, format.duration(server.firstByte?.p99));
-        setText(this.figures.cost, snapshot.cost?.share === undefined ? "-" : format.percent(snapshot.cost.share));
+        this.setFigure("inFlight", server.inFlight, format.count(server.inFlight) + age);
+        this.setFigure("firstByte", server.firstByte?.p99, format.duration(server.firstByte?.p99));
+        this.setFigure("cost", snapshot.cost?.share, format.percent(snapshot.cost?.share));
         this.showPhases(server);
         this.showTables(recent);
     }
@@ -283,15 +281,19 @@ export class UnitPage {
         );
     }
 
+    setFigure(key, value, text) {
+        setText(this.figures[key], text);
+        this.figures[key].dataset.value = value ?? "";
+    }
+
     setFigures(f) {
-        for (const key of ["p50", "p90", "p99", "p999", "max"]) setText(this.figures[key], format.duration(f[key]));
-        setText(this.figures.rate, format.rate(f.rate));
-        this.figures.rate.dataset.value = f.rate ?? "";
+        for (const key of ["p50", "p90", "p99", "p999", "max"]) this.setFigure(key, f[key], format.duration(f[key]));
+        this.setFigure("rate", f.rate, format.rate(f.rate));
         const kinds = Object.entries(f.kinds ?? {})
             .filter(([, n]) => n > 0)
             .map(([kind, n]) => `${kind} ${n}`)
             .join(", ");
-        setText(this.figures.errors, format.count(f.errors) + (kinds ? ` (${kinds})` : ""));
+        this.setFigure("errors", f.errors, format.count(f.errors) + (kinds ? ` (${kinds})` : ""));
     }
 
     describe(snapshot) {
@@ -332,24 +334,20 @@ export class UnitPage {
     showTables(snapshot) {
         const { server, client } = snapshot.requests ?? {};
         const list = server?.endpoints ?? [];
-        this.endpoints.replaceChildren(
-            list.length > 0 ? tables.endpoints(list) : h("p.empty", {}, _("None is known.")),
-        );
+        update(this.endpoints, list.length > 0 ? tables.endpoints(list) : h("p.empty", {}, _("None is known.")));
         const { peers } = client ?? {};
         const hidden = !peers && !this.permission.allowed;
         const none = hidden
             ? _("Peers are hidden: root and the owner of the unit may see them, with administrative access.")
             : _("It has sent no requests to others in the last 10 s.");
-        this.peers.replaceChildren(peers?.length > 0 ? tables.peers(peers) : h("p.empty", {}, none));
-        this.map.replaceChildren(
-            ...(peers?.length > 0 || this.callers.length > 0 ? [this.drawMap(peers ?? [])] : []),
-        );
+        update(this.peers, peers?.length > 0 ? tables.peers(peers) : h("p.empty", {}, none));
         const sections = [
             ["network", _("Network")],
             ["storage", _("Storage")],
         ].filter(([key]) => snapshot[key]);
-        this.probes.replaceChildren(
-            ...sections.map(([key, label]) =>
+        update(
+            this.probes,
+            sections.map(([key, label]) =>
                 h(
                     "section.card",
                     {},
@@ -357,36 +355,6 @@ export class UnitPage {
                 ),
             ),
         );
-    }
-
-    drawMap(peers) {
-        const detail = p => `${format.rate(p.rate)}, p99 ${format.duration(p.latency?.p99)}`;
-        return graph(
-            _("Units that send requests to this one, and those that it sends requests to"),
-            this.callers,
-            { label: this.unit },
-            peers.map(p => ({ label: p.rest ? _("all others") : (p.unit ?? p.peer ?? "-"), detail: detail(p) })),
-        );
-    }
-
-    // Attached units that have this one as a peer
-    async findCallers() {
-        try {
-            const [list] = await this.bus.call("ListUnits");
-            const units = list
-                .map(([unit]) => unit)
-                .filter(unit => unit !== this.unit)
-                .slice(0, CALLERS_MAX);
-            const { snapshots } =
-                units.length > 0 ? await call("GetMany", { units, window: 10 * SEC }) : { snapshots: [] };
-            this.callers = snapshots.flatMap(s =>
-                (s.requests?.client?.peers ?? [])
-                    .filter(p => p.unit === this.unit)
-                    .map(p => ({ label: s.unit, detail: format.rate(p.rate) })),
-            );
-        } catch {
-            this.callers = [];
-        }
     }
 
     fail(error) {

@@ -177,6 +177,9 @@ class Browser:
             elif e.get("method") == "Runtime.consoleAPICalled" and p["type"] in ("error", "warning", "assert"):
                 found.append(" ".join(str(a.get("value", a.get("description"))) for a in p["args"]))
         self.events.clear()
+        # What Cockpit says after an error of any page that no script has caught
+        if self.evaluate("document.body.innerText.includes('Ooops!')"):
+            found.append("Ooops!")
         return found
 
     def type(self, selector, text):

@@ -13,38 +13,40 @@ from scenario import SOURCES, Unit, attach, equal, run, systemctl, test, unused_
 DIRECTORY = "/var/lib/qosd-build/pictures"
 SIZES = (390, 844), (1280, 800), (1920, 1080)
 NGINX = "/etc/nginx/conf.d/qosd-pictures.conf"
+UNITS = "nginx.service", "redis-server.service", "shop.service", "worker.service"
 # So that charts have something to show
 LOAD_SEC = 90
 
 
 class Load:
-    """nginx before a server of its own, and Redis, each with a client."""
+    """nginx before a server of its own, and Redis, each with a client, that of Redis as a unit."""
 
     def __enter__(self):
         port, front = unused_port(), unused_port()
         self.shop = Unit(f"/usr/bin/python3 -B {SOURCES}/http_server.py {port}", name="shop.service", type="exec")
         with open(NGINX, "w") as f:
             f.write(f"server {{ listen 127.0.0.1:{front}; location / {{ proxy_pass http://127.0.0.1:{port}; }} }}\n")
-        self.shop.start()
-        systemctl("restart", "nginx.service", "redis-server.service")
-        for unit in "nginx.service", "shop.service", "redis-server.service":
+        self.worker = Unit("/usr/bin/redis-benchmark -q -l -c 4 -t set,get", name="worker.service", type="exec")
+        systemctl("restart", self.shop.name, "nginx.service", "redis-server.service")
+        for unit in UNITS:
             attach(unit)
+        self.worker.start()
         varlink("SetThreshold", unit="nginx.service", threshold="slow: requests.server.firstByte.p99 > 1ms over 10s")
         varlink("SetThreshold", unit="redis-server.service", threshold="busy: requests.server.rate > 1000000 over 1s")
-        self.clients = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for command in (
-            ["wrk", "-t", "1", "-c", "4", "-d", "1h", f"http://127.0.0.1:{front}/late/2"],
-            ["redis-benchmark", "-q", "-l", "-c", "4", "-t", "set,get"])]
+        self.client = subprocess.Popen(["wrk", "-t", "1", "-c", "4", "-d", "1h", f"http://127.0.0.1:{front}/late/2"],
+                                       stdout=subprocess.DEVNULL)
         return self
 
     def __exit__(self, *_):
-        for client in self.clients:
-            client.kill()
-            client.wait()
+        self.client.kill()
+        self.client.wait()
         os.unlink(NGINX)
-        for unit in "nginx.service", "shop.service", "redis-server.service":
+        # Clients first: they fail when their server goes
+        for unit in reversed(UNITS):
             run("qosctl", "detach", unit, ok=False)
             systemctl("stop", unit)
-        os.unlink(f"{scenario.UNIT_DIR}/shop.service")
+        for unit in self.shop, self.worker:
+            os.unlink(f"{scenario.UNIT_DIR}/{unit.name}")
         systemctl("daemon-reload")
 
 
@@ -65,11 +67,15 @@ def take(b, name):
 def pictures():
     os.makedirs(DIRECTORY, exist_ok=True)
     with Load(), logged_in(administrator=True) as b:
-        b.wait("page.querySelectorAll('tr[data-seq]').length >= 3", 20)
+        b.wait(f"page.querySelectorAll('tr[data-seq]').length >= {len(UNITS)}", 20)
         wait_for("there is something to see", lambda: len(varlink(
             "History", unit="nginx.service", metrics=["requests.server.rate"])["steps"]) > LOAD_SEC / 10, LOAD_SEC)
         b.wait("page.querySelectorAll('tr .sparkline').length >= 3", 30)
         take(b, "table")
+        b.click("#map summary")
+        b.wait("page.querySelectorAll('.edge').length >= 2", 30)
+        take(b, "map")
         b.click("tr[data-unit='nginx.service'] a")
-        b.wait("page.querySelectorAll('path.line').length >= 5 && page.querySelectorAll('.node').length >= 2", 30)
+        b.wait("page.querySelectorAll('path.line').length >= 5 && page.querySelectorAll('.edge').length >= 1", 30)
         take(b, "unit")
+        equal(b.messages(), [], "messages of the page")
