@@ -15,6 +15,7 @@ void config_set_defaults(Config *c) {
                 .minimum_samples = 5,
                 .slow_operation_nsec = 10 * NSEC_PER_MSEC,
                 .receive_timestamps = true,
+                .custom_cost_max = 5,
         };
 }
 
@@ -134,6 +135,14 @@ static const char* set_receive_timestamps(void *data, const char *value) {
         return NULL;
 }
 
+static const char* set_custom_cost_max(void *data, const char *value) {
+        _cleanup_free_ char *number = strndup(value, strlen(value) - !!endswith(value, "%"));
+        Config *c = data;
+
+        return !number || !endswith(value, "%") || parse_number(number, 0, 100, &c->custom_cost_max) < 0 ?
+               "a percentage from 0% to 100%" : NULL;
+}
+
 #define SETTING(name, set, field) CONF_SETTING(name, set, Config, field)
 
 static const ConfSetting settings[] = {
@@ -149,6 +158,7 @@ static const ConfSetting settings[] = {
         SETTING("MinimumSamples",        set_minimum_samples, minimum_samples),
         SETTING("SlowOperation",         set_slow_operation,  slow_operation_nsec),
         SETTING("ReceiveTimestamps",     set_receive_timestamps, receive_timestamps),
+        SETTING("CustomCostMax",         set_custom_cost_max, custom_cost_max),
 };
 
 int config_load(const char *root, Config *ret) {

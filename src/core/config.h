@@ -26,6 +26,8 @@ typedef struct Config {
         bool receive_timestamps;                /* ReceiveTimestamps=: have the kernel stamp packets when
                                                  * they arrive while a unit has the probe "network", default
                                                  * yes */
+        unsigned custom_cost_max;               /* CustomCostMax=: percentage of a CPU above which a custom
+                                                 * probe is unloaded, default 5; 0: never */
 } Config;
 
 void config_set_defaults(Config *c);

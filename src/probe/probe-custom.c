@@ -421,6 +421,19 @@ void custom_object_remove_unit(CustomObject *c, unsigned slot) {
         custom_object_close(c, slot);
 }
 
+uint64_t custom_object_get_run_time(const CustomObject *c) {
+        uint64_t nsec = 0;
+
+        for (size_t i = 0; i < c->n_programs; i++) {
+                struct bpf_prog_info info = {};
+                uint32_t size = sizeof(info);
+
+                if (bpf_prog_get_info_by_fd(c->programs[i].fd, &info, &size) >= 0)
+                        nsec += info.run_time_ns;
+        }
+        return nsec;
+}
+
 void custom_object_foreach_program(CustomObject *c,
                                    void (*handler)(const CustomProgramInfo *i, void *userdata),
                                    void *userdata) {

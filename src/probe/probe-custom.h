@@ -70,6 +70,9 @@ typedef struct CustomProgramInfo {
         uint64_t runs, run_nsec, recursion_misses; /* ABSENT: unknown */
 } CustomProgramInfo;
 
+/* Time that all programs have run, in ns, as far as the kernel measures it (kernel.bpf_stats_enabled). */
+uint64_t custom_object_get_run_time(const CustomObject *c);
+
 void custom_object_foreach_program(CustomObject *c,
                                    void (*handler)(const CustomProgramInfo *i, void *userdata),
                                    void *userdata);

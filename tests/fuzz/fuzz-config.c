@@ -52,5 +52,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         check(c.minimum_samples >= 5);
         check(c.slow_operation_nsec == 0 || (c.slow_operation_nsec >= 100 * NSEC_PER_USEC &&
                                              c.slow_operation_nsec <= 3600 * NSEC_PER_SEC));
+        check(c.custom_cost_max <= 100);
         return 0;
 }

@@ -14,6 +14,7 @@ import subprocess
 from scenario import (SOURCES, Unit, attach, busctl_call, check, equal, kill_qosd, occupied, qosctl, qosctl_json,
                       systemctl, test, unit_name, wait_for, within, write_unit)
 from test_block import Disk
+from test_daemon import statistics
 from test_storage import Worker
 
 PROBES = "/etc/qosd/probes.d"
@@ -389,6 +390,66 @@ def checker_hangs():
         client.wait()
         os.kill(wait_for_checker(), signal.SIGCONT)
         wait_for("it is loaded", lambda: [p["state"] for p in rows_of("started")] == ["attached"])
+
+
+# Takes some 100 us of each system call of the units that are observed with it, most of it to read the clock
+COSTLY = """
+#include <qosd/qosd-probe.h>
+QOSD_COUNTER(programs);
+static int read_clock(unsigned i, void *ctx) {
+        return bpf_ktime_get_ns() == 0;
+}
+SEC("raw_tp/sys_enter")
+int on_call(void *ctx) {
+        struct qosd_unit unit;
+        if (!qosd_unit_of_current(&unit))
+                return 0;
+        bpf_loop(4000, read_clock, NULL, 0);
+        qosd_count(&programs, &unit, 1);
+        return 0;
+}
+char LICENSE[] SEC("license") = "GPL";
+"""
+
+
+@test(deadline=120, quiet="alone")
+def cost(qosd_conf):
+    """A probe that takes more of a CPU than is permitted is unloaded; all others continue. What it takes is shown if it
+    is permitted."""
+    with installed("started", texts={"costly": COSTLY}), statistics():
+        u = Worker()
+        u.start()
+
+        def use(done):
+            """The unit makes system calls until something is true."""
+            u.do("import os, threading, time\nstop = False\n"
+                 "def call():\n while not stop: os.getppid(); time.sleep(0.0002)\n"
+                 "t = threading.Thread(target=call); t.start()")
+            try:
+                return wait_for("its cost is measured", done, timeout=30)
+            finally:
+                u.do("stop = True; t.join()")
+        qosd_conf("[QoS]\nCustomCostMax=100%\n")
+        attach(u, "--probes=requests,custom:costly")
+        before = rows_of("costly")[0]
+        reason = use(lambda: next((p["reason"] for p in rows_of("costly") if "of a CPU" in p["reason"]), None))
+        after = rows_of("costly")[0]
+        shown = float(reason.split("the probe takes ")[1].split("%")[0])
+        # Of the five seconds before, of which the unit may have used a part
+        spent = (after["runTime"] - before.get("runTime", 0)) / 1e9
+        check(0 < shown / 100 <= spent / 5 + 0.05, f"{reason}, run time {spent} s")
+
+        qosd_conf("[QoS]\nCustomCostMax=1%\n")
+        attach(u, "--probes=requests,custom:costly,custom:started")
+        use(lambda: rows_of("costly")[0]["state"] == "unavailable")
+        reason = rows_of("costly")[0]["reason"]
+        check(reason.startswith("unloaded, as it took ") and "more than 1% (CustomCostMax=)" in reason, reason)
+        u.do("import subprocess; subprocess.run(['/bin/true'])")
+        equal(metrics(u)["started"]["programs"]["count"], 1, "programs")
+        equal(list(metrics(u)), ["started"], "probes")
+        qosctl("detach", u.name)
+        attach(u, "--probes=requests,custom:costly")
+        equal([p["state"] for p in rows_of("costly")], ["attached"], "state after it was attached again")
 
 
 def entries(unit, metric, label):

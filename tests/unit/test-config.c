@@ -155,6 +155,9 @@ static void test_settings(void) {
         check(load_line("SlowOperation=0", NULL).slow_operation_nsec == 0);
         check(load_line("", NULL).receive_timestamps);
         check(!load_line("ReceiveTimestamps=no", NULL).receive_timestamps);
+        check(load_line("", NULL).custom_cost_max == 5);
+        check(load_line("CustomCostMax=12%", NULL).custom_cost_max == 12);
+        check(load_line("CustomCostMax=0%", NULL).custom_cost_max == 0);
 
         /* The last one counts, an empty one restores the default */
         check(load_line("UnitsMax=7\nUnitsMax=8", NULL).units_max == 8);
@@ -223,6 +226,9 @@ static void test_bad_lines(void) {
                 { "MinimumSamples=4",              "got '4'" },
                 { "SlowOperation=99us",            "must be a time from 100us to 1h, or 0, got '99us'" },
                 { "SlowOperation=2h",              "got '2h'" },
+                { "CustomCostMax=5",               "must be a percentage from 0% to 100%, got '5'" },
+                { "CustomCostMax=101%",            "got '101%'" },
+                { "CustomCostMax=%",               "got '%'" },
                 { "ReceiveTimestamps=1",           "must be 'yes' or 'no', got '1'" },
                 { "SlowOperation=slow",            "got 'slow'" },
                 { "unitsmax=5",                    "unknown setting 'unitsmax'" },

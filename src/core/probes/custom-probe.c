@@ -107,6 +107,8 @@ static void custom_forget(Manager *m, unsigned i) {
         m->custom.probes[i].manifest = custom_manifest_free(m->custom.probes[i].manifest);
         free(m->custom.probes[i].reason);
         m->custom.probes[i].reason = NULL;
+        m->custom.probes[i].run_nsec = m->custom.probes[i].measured_at = 0;
+        m->custom.probes[i].cost = 0;
 }
 
 static void custom_unload(Manager *m, unsigned i) {
@@ -119,14 +121,67 @@ static void custom_unload(Manager *m, unsigned i) {
 void custom_stop(Manager *m) {
         for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++)
                 custom_unload(m, i);
+        m->custom.timer = sd_event_source_disable_unref(m->custom.timer);
 }
 
 void custom_done(Manager *m) {
         m->custom.check = custom_check_free(m->custom.check);
+        m->custom.timer = sd_event_source_disable_unref(m->custom.timer);
         for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++) {
                 custom_forget(m, i);
                 m->custom.probes[i].object = custom_object_leave(m->custom.probes[i].object);
         }
+}
+
+/* ---- cost --------------------------------------------------------------------------------------------- */
+
+/* Time over which it is averaged: a burst is no reason to unload a probe. */
+#define COST_USEC (5 * USEC_PER_SEC)
+
+static void custom_measure(Manager *m, unsigned i) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC), run_nsec, before = m->custom.probes[i].run_nsec,
+                 since = m->custom.probes[i].measured_at;
+        _cleanup_free_ char *reason = NULL;
+
+        if (!m->custom.probes[i].object)
+                return;
+        run_nsec = custom_object_get_run_time(m->custom.probes[i].object);
+        m->custom.probes[i].run_nsec = run_nsec;
+        m->custom.probes[i].measured_at = now;
+        if (since == 0 || now <= since || run_nsec < before)
+                return;
+        m->custom.probes[i].cost = (double) (run_nsec - before) / (double) (now - since);
+        if (m->config.custom_cost_max == 0 || m->custom.probes[i].cost * 100 <= m->config.custom_cost_max)
+                return;
+        if (asprintf(&reason, "unloaded, as it took %.0f%% of a CPU, more than %u%% (CustomCostMax=)",
+                     m->custom.probes[i].cost * 100, m->config.custom_cost_max) < 0)
+                reason = NULL;
+        custom_unload(m, i);
+        custom_fail(m, i, -EDQUOT, reason);
+        manager_emit_state_changed(m);
+}
+
+static int on_cost(sd_event_source *source, uint64_t usec, void *userdata) {
+        Manager *m = ASSERT_PTR(userdata);
+        int r;
+
+        for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++)
+                custom_measure(m, i);
+        r = sd_event_source_set_time_relative(source, COST_USEC);
+        return r < 0 ? r : sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+}
+
+static void custom_update_timer(Manager *m) {
+        bool any = false;
+
+        for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++)
+                any = any || m->custom.probes[i].object;
+        if (!any)
+                m->custom.timer = sd_event_source_disable_unref(m->custom.timer);
+        else if (!m->custom.timer &&
+                 sd_event_add_time_relative(m->event, &m->custom.timer, CLOCK_MONOTONIC, COST_USEC,
+                                            USEC_PER_SEC, on_cost, m) < 0)
+                (void) log_oom();
 }
 
 /* ---- maps of units ------------------------------------------------------------------------------------ */
@@ -212,6 +267,7 @@ void custom_update(Manager *m) {
                 return;
         for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++)
                 custom_update_one(m, i);
+        custom_update_timer(m);
 }
 
 /* ---- previous run ------------------------------------------------------------------------------------- */
@@ -303,6 +359,7 @@ typedef struct InfoContext {
         ProbesInfo *info;
         const CustomManifest *manifest;
         const char *probe;
+        double cost;
         int error;
 } InfoContext;
 
@@ -331,14 +388,20 @@ static void on_program(const CustomProgramInfo *i, void *userdata) {
 
         if (c->error < 0)
                 return;
-        if (asprintf(&program.reason, "SHA-256 %s", c->manifest->sha256) < 0)
+        if ((c->cost > 0 ? asprintf(&program.reason, "SHA-256 %s; the probe takes %.2g%% of a CPU",
+                                    c->manifest->sha256, c->cost * 100) :
+                           asprintf(&program.reason, "SHA-256 %s", c->manifest->sha256)) < 0)
                 program.reason = NULL;
         c->error = info_add(c->info, &program);
 }
 
 int custom_add_info(Manager *m, ProbesInfo *info) {
         for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++) {
-                InfoContext c = { .info = info, .manifest = m->custom.probes[i].manifest };
+                InfoContext c = {
+                        .info = info,
+                        .manifest = m->custom.probes[i].manifest,
+                        .cost = m->custom.probes[i].cost,
+                };
                 ProgramInfo program = {
                         .hook = "-",
                         .provides = "metrics of a custom probe",

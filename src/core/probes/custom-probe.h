@@ -28,10 +28,13 @@ typedef struct CustomProbes {
                 CustomManifest *manifest;       /* of what is loaded; NULL: nothing */
                 CustomObject *object;
                 char *reason; /* why it is unavailable; not retried while a unit is observed with it */
+                uint64_t run_nsec, measured_at; /* run time of its programs at the last look; 0: none yet */
+                double cost;            /* CPUs that they took before it, 0 if that was not measured */
         } probes[CUSTOM_PROBES_MAX];
         CustomCheck *check;     /* of the files of one that is about to be loaded; NULL: none */
         unsigned checked;       /* its number */
         bool outdated;          /* it is no longer needed, or was meanwhile */
+        sd_event_source *timer; /* measures costs; NULL: nothing is loaded */
 } CustomProbes;
 
 /* To be called when probes or control groups of units have changed: creates and destroys maps, unloads
