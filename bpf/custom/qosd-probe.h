@@ -101,6 +101,7 @@ struct qosd_unit {
 };
 
 struct cgroup;
+struct net_device;
 struct request;
 struct sock;
 struct task_struct;
@@ -144,6 +145,10 @@ struct bio___qosd {
 
 struct request___qosd {
         struct bio___qosd *bio;
+} __attribute__((preserve_access_index));
+
+struct net_device___qosd {
+        char name[16];
 } __attribute__((preserve_access_index));
 
 /* The unit that a control group, and what happens in it, counts for: its innermost attached unit, over
@@ -220,6 +225,13 @@ static __always_inline void qosd_label_number(struct qosd_labels *labels, int i,
 
 /* A text of up to 16 bytes, NUL terminated if it is shorter. */
 #define qosd_label_text(l, i, text) __builtin_memcpy((l)->labels.bytes[i], text, QOS_CUSTOM_LABEL_SIZE)
+
+/* The name of a network interface, for the decoder of the same name. */
+static __always_inline void qosd_label_interface(struct qosd_labels *labels, int i,
+                                                 struct net_device *device) {
+        (void) bpf_probe_read_kernel_str(labels->labels.bytes[i], QOS_CUSTOM_LABEL_SIZE,
+                                         &((struct net_device___qosd*) device)->name);
+}
 
 /* Adds to a counter. */
 static __always_inline void qosd_count(const volatile struct qosd_counter *counter,

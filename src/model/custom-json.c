@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 #include <arpa/inet.h>
+#include <asm/unistd.h>
 #include <inttypes.h>
 #include <math.h>
 
@@ -9,6 +10,11 @@
 #include "quantiles.h"
 #include "snapshot-json.h"
 #include "window.h"
+
+/* Names of the system calls of this architecture. */
+static const char *const syscall_names[] = {
+#include "syscall-names.inc"
+};
 
 /* Size of a label value as text: that of a named value in the manifest. */
 #define LABEL_SIZE 257U
@@ -30,6 +36,7 @@ static void label_format(const CustomLabel *l, const uint8_t *bytes, custom_devi
         memcpy(&number, bytes, sizeof(number));
         switch (l->decoder) {
         case DECODER_STRING:
+        case DECODER_INTERFACE: /* the program has read its name: numbers are those of a namespace */
                 (void) snprintf(ret, LABEL_SIZE, "%.*s", (int) QOS_CUSTOM_LABEL_SIZE, (const char*) bytes);
                 utf8_sanitize(ret);
                 return;
@@ -42,6 +49,9 @@ static void label_format(const CustomLabel *l, const uint8_t *bytes, custom_devi
         case DECODER_ERRNO:
                 /* Functions of the kernel return negative ones */
                 name = strerrorname_np(abs((int) number));
+                break;
+        case DECODER_SYSCALL:
+                name = number < ELEMENTSOF(syscall_names) ? syscall_names[number] : NULL;
                 break;
         case DECODER_MAP:
                 for (size_t i = 0; i < l->n_values; i++)

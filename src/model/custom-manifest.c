@@ -9,12 +9,14 @@ static const char *const custom_types[_QOS_CUSTOM_TYPES] = {
 };
 
 static const char *const custom_decoders[_DECODER_MAX] = {
-        [DECODER_UINT]    = "uint",
-        [DECODER_MAP]     = "map",
-        [DECODER_ERRNO]   = "errno",
-        [DECODER_DEVICE]  = "device",
-        [DECODER_ADDRESS] = "address",
-        [DECODER_STRING]  = "string",
+        [DECODER_UINT]      = "uint",
+        [DECODER_MAP]       = "map",
+        [DECODER_ERRNO]     = "errno",
+        [DECODER_DEVICE]    = "device",
+        [DECODER_ADDRESS]   = "address",
+        [DECODER_STRING]    = "string",
+        [DECODER_INTERFACE] = "interface",
+        [DECODER_SYSCALL]   = "syscall",
 };
 
 static int table_find(const char *const *table, size_t n, const char *s, uint32_t *ret) {

@@ -16,6 +16,8 @@ typedef enum CustomDecoder {
         DECODER_DEVICE,
         DECODER_ADDRESS,
         DECODER_STRING,
+        DECODER_INTERFACE,
+        DECODER_SYSCALL,
         _DECODER_MAX,
 } CustomDecoder;
 

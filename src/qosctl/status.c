@@ -427,6 +427,31 @@ static int print_not_attached(const char *unit) {
         return STATUS_NOT_ATTACHED;
 }
 
+/* Custom metrics are not in the reply to List. */
+static int print_custom(const Reading *r, Client *c) {
+        sd_json_variant *holds = value_find(r->item, "holds");
+        _cleanup_replies_ Replies replies = REPLIES_INIT;
+        bool any = false;
+        int k;
+
+        for (size_t i = 0; holds && i < sd_json_variant_elements(holds); i++) {
+                sd_json_variant *probes = value_find(sd_json_variant_by_index(holds, i), "probes");
+
+                for (size_t n = 0; probes && n < sd_json_variant_elements(probes); n++)
+                        any = any || startswith(strempty(sd_json_variant_string(
+                                                        sd_json_variant_by_index(probes, n))), "custom:");
+        }
+        if (!any)
+                return 0;
+        k = client_callbo(c, QOS_METHOD("Get"), &replies, SD_JSON_BUILD_PAIR_STRING("unit", r->unit),
+                          SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window",
+                                                       SD_JSON_BUILD_UNSIGNED(arg_window)));
+        if (k != 0)
+                return unit_read_fail(k, &replies, r->unit);
+        return value_find(replies.items[0], "custom") ?
+               reading_print_custom(value_find(replies.items[0], "custom")) : 0;
+}
+
 static int status_unit(Client *c, const char *unit, bool first) {
         _cleanup_(reading_done) Reading reading = {};
         _cleanup_replies_ Replies replies = REPLIES_INIT;
@@ -464,6 +489,8 @@ static int status_unit(Client *c, const char *unit, bool first) {
                 r = reading_print_storage(&reading);
         if (r >= 0)
                 r = reading_print_network(&reading);
+        if (r >= 0)
+                r = print_custom(&reading, c);
         if (r >= 0)
                 r = reading_print_endpoints(&reading);
         if (r >= 0)

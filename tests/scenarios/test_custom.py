@@ -549,3 +549,129 @@ def threshold():
             check(message in error, error)
         qosctl("set-threshold", u.name, "none: custom.started.other.rate > 1")
         equal([t["state"] for t in qosctl_json("list-thresholds", u.name) if t["name"] == "none"], ["unknown"], "state")
+
+
+@test(deadline=60, own_daemon=True)
+def system_calls():
+    """Calls that nothing but the test makes are counted exactly, by name."""
+    with installed("syscalls"):
+        u = Worker()
+        u.start()
+        attach(u, "--probes=requests,custom:syscalls")
+        u.do("import os\nfor i in range(200): os.getppid()\nfor i in range(70): os.getpgid(0)")
+        calls = entries(u, "syscalls.calls", "call")
+        equal({name: calls.get(name) for name in ("getppid", "getpgid")}, {"getppid": 200, "getpgid": 70}, "calls")
+        check("read" in calls and all(not name.isdigit() for name in calls), f"calls {calls}")
+        shown = qosctl("status", u.name).stdout
+        check("syscalls.calls" in shown and "getppid" in shown, shown)
+
+
+@test(deadline=60, own_daemon=True)
+def packets_sent():
+    """Each datagram is a packet on the interface that it leaves by, and of the unit that sends it."""
+    with installed("sent"):
+        u = Worker()
+        u.start()
+        attach(u, "--probes=requests,custom:sent")
+        u.do("import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+             "for i in range(60): s.sendto(b'x', ('127.0.0.1', 9))")
+        # Each is refused by a message of the kernel, which it sends in the context of the sender, too
+        equal(entries(u, "sent.packets", "interface"), {"lo": 120}, "packets by interface")
+
+
+@test(deadline=60, own_daemon=True)
+def timers_by_function():
+    """Each setitimer() starts a timer of high resolution, and each SO_KEEPALIVE that of a connection."""
+    with installed("timers"), socket.create_server(("127.0.0.1", 0)) as server:
+        u = Worker()
+        u.start()
+        u.do(f"import socket, signal\ns = socket.create_connection({server.getsockname()!r})")
+        attach(u, "--probes=requests,custom:timers")
+        u.do("for i in range(80): signal.setitimer(signal.ITIMER_REAL, 1000)\nsignal.setitimer(signal.ITIMER_REAL, 0)")
+        u.do("for i in range(50):\n for on in 1, 0: s.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, on)")
+        equal(entries(u, "timers.precise", "function").get("it_real_fn"), 80, "timers of setitimer()")
+        equal(entries(u, "timers.timers", "function").get("tcp_keepalive_t"), 50, "timers of SO_KEEPALIVE")
+
+
+@test(deadline=60, quiet="alone")
+def soft_interrupts():
+    """A unit that keeps a CPU busy sees the soft interrupts that the kernel counts for it, as far as it has the CPU."""
+    cpu = max(os.sched_getaffinity(0))
+
+    def counted():
+        with open("/proc/softirqs") as f:
+            column = f.readline().split().index(f"CPU{cpu}")
+            return {name.rstrip(":"): int(numbers[column]) for name, *numbers in map(str.split, f)}
+    with installed("softirq"):
+        u = Worker()
+        u.start()
+        u.do(f"import os, time; os.sched_setaffinity(0, {{{cpu}}})")
+        attach(u, "--probes=requests,custom:softirq")
+        before = counted()
+        u.do("t = time.monotonic(), time.process_time()\nwhile time.monotonic() - t[0] < 3: pass\n"
+             "with open('share', 'w') as f: f.write(str((time.process_time() - t[1]) / 3))")
+        after = counted()
+        with open(u.directory + "/share") as f:
+            share = float(f.read())
+        seen = entries(u, "softirq.time", "kind")
+        most = {kind: after[kind] - before[kind] for kind in after}
+        check(seen and all(n <= most[kind] + 2 for kind, n in seen.items()), f"{seen}, of {most}")
+        # The kernel's timers expire on top of whatever runs
+        check(seen["TIMER"] >= most["TIMER"] * share / 4, f"{seen}, of {most}, with {share} of the CPU")
+        check(0 < custom(u, "softirq.time.sum") < 3e9, "time")
+
+
+@test(deadline=60, own_daemon=True)
+def counters_of_the_cpu():
+    """Without counters of the CPU a probe is unavailable, and the reason names the program. With software events, whose
+    periods are nanoseconds, the same program counts the time of CPUs."""
+    with installed("ipc"):
+        u = Unit("/bin/sh -c 'while :; do :; done'", type="exec").start()
+        attach(u, "--probes=requests,custom:ipc")
+        if not os.path.exists("/sys/bus/event_source/devices/cpu/events"):
+            equal([(p["state"], p["reason"].split(":")[0]) for p in rows_of("ipc")],
+                  [("unavailable", "attaching 'on_cycles'")], "state")
+        qosctl("detach", u.name)
+        with open(f"{PROBES}/ipc.xml") as f:
+            text = f.read()
+        for config in ("cycles", "instructions", "cache-misses"):
+            text = text.replace(f'type="hardware" config="{config}"', 'type="software" config="cpu-clock"')
+        with open(f"{PROBES}/ipc.xml", "w") as f:
+            f.write(text)
+        attach(u, "--probes=requests,custom:ipc")
+
+        def used():
+            with open(f"/sys/fs/cgroup{u.control_group}/cpu.stat") as f:
+                return int(f.readline().split()[1]) / 1e6
+        begin = used()
+        wait_for("it has used a CPU for three seconds", lambda: used() - begin > 3, timeout=30)
+        for name in ("cycles", "instructions", "misses"):
+            within(custom(u, f"ipc.{name}.count") / 1e9, used() - begin, 0.15, 0.2, f"seconds as {name}")
+
+
+CLASSIC = """
+#include <qosd/qosd-probe.h>
+QOSD_COUNTER(programs);
+SEC("raw_tp/sched_process_exec")
+int on_exec(void *ctx) {
+        struct qosd_unit unit;
+        if (qosd_unit_of_current(&unit))
+                qosd_count(&programs, &unit, 1);
+        return 0;
+}
+char LICENSE[] SEC("license") = "GPL";
+"""
+
+
+@test(deadline=60, own_daemon=True)
+def types_of_programs():
+    """Raw tracepoints count what those with types do, and classic ones where qosd may read tracefs."""
+    with installed("started", texts={"raw": CLASSIC, "classic": CLASSIC.replace("raw_tp/", "tp/sched/")}):
+        u = Worker()
+        u.start()
+        attach(u, "--probes=requests,custom:started,custom:raw,custom:classic")
+        u.do("import subprocess\nfor i in range(20): subprocess.run(['/bin/true'])")
+        state, reason = rows_of("classic")[0]["state"], rows_of("classic")[0]["reason"]
+        names = ["started", "raw"] + ["classic"] * (state == "attached")
+        equal({name: custom(u, f"{name}.programs.count") for name in names}, dict.fromkeys(names, 20), "programs")
+        check(state == "attached" or reason.startswith("attaching 'on_exec': "), reason)
