@@ -181,15 +181,45 @@ machine_run() {
         printf '%d\n' $r >"$DIR/beside/$QOSD_LAB_VM.new" && mv -- "$DIR/beside/$QOSD_LAB_VM."{new,status}
 }
 
-# One machine after the other: that of the scenarios, and those that count
+# What says that the machines are made
+IMAGES=beside/images
+
+# machines_run [--nightly] KERNEL...: makes all machines, and then runs one after the other: that of the scenarios, and those that count
 machines_run() {
-        local kernel
+        local kernel tests
 
         OUTSIDE=1
+        if [[ ${1-} == --nightly ]]; then
+                be_nightly
+                shift
+        fi
+        took image limited image vm_image test python3 tests/scenarios/run.py --vm --results=/dev/virtio-ports/results "${NIGHTLY[@]}"
+        for kernel; do
+                tests=("${COUNTS_TESTS[@]}")
+                if [[ $kernel == newest ]] && (( ${#NIGHTLY[@]} )); then
+                        tests+=('busy.*')
+                fi
+                counts_image "$kernel" "${tests[@]}"
+        done
+        : >"$DIR/$IMAGES"
         machine_run vm
         for kernel; do
                 QOSD_LAB_VM=vm-$kernel machine_run counts
         done
+}
+
+images_made() {
+        while [[ ! -e $DIR/$IMAGES ]] && kill -0 "${BESIDE[machines]}" 2>/dev/null; do
+                sleep .2
+        done
+}
+
+# Before the scenarios leave their traces in what the machines are made of
+images_wait() {
+        limited image attended images_made
+        [[ -e $DIR/$IMAGES ]] && return
+        cat -- "$DIR/beside/machines.log"
+        die "The virtual machines could not be made."
 }
 
 machine_ended() {
@@ -403,11 +433,15 @@ verb_fast() {
         (( SUM[1] == 0 ))
 }
 
-verb_nightly() {
-        TEST_KERNELS=("${KERNELS[@]}")
-        COUNTS_KERNELS=("${KERNELS[@]}")
+be_nightly() {
         COUNTS_TESTS=('kernels.*')
         NIGHTLY=(--nightly)
+}
+
+verb_nightly() {
+        be_nightly
+        TEST_KERNELS=("${KERNELS[@]}")
+        COUNTS_KERNELS=("${KERNELS[@]}")
         TEST_LIMIT=$NIGHTLY_LIMIT
         # It has ten times as much to do in the VM, three times as many kernels, and the newest one counts under load, too
         LIMITS[lab]=90 LIMITS[vm]=150 LIMITS[kernels]=60 LIMITS[counts]=45
@@ -416,7 +450,7 @@ verb_nightly() {
 
 # All tiers. What needs CPU time more than it needs all of the CPUs runs beside the scenarios; the quiet ones come last, alone
 test_all() {
-        local kernel tests options=("${NIGHTLY[@]}")
+        local kernel options=("${NIGHTLY[@]}")
 
         need_packages qemu-system-x86_64=qemu-system-x86 python3 ip=iproute2 nsenter=util-linux
         # What is left of the last run
@@ -424,18 +458,10 @@ test_all() {
         mkdir -p -- "$DIR/share/claims"
         kernels_start "${TEST_KERNELS[@]}"
         beside sanitizers @build_sanitizers
-        # Before the scenarios leave their traces in it
-        took image limited image vm_image test python3 tests/scenarios/run.py --vm --results=/dev/virtio-ports/results "${options[@]}"
-        for kernel in "${COUNTS_KERNELS[@]}"; do
-                tests=("${COUNTS_TESTS[@]}")
-                if [[ $kernel == newest ]] && (( ${#NIGHTLY[@]} )); then
-                        tests+=('busy.*')
-                fi
-                counts_image "$kernel" "${tests[@]}"
-        done
         QOSD_LAB_DIR=$DIR/own-daemon QOSD_LAB_SHARE=$DIR/share beside own-daemon @own_daemon "${options[@]}"
-        beside machines @run_machines "${COUNTS_KERNELS[@]}"
+        beside machines @run_machines "${options[@]}" "${COUNTS_KERNELS[@]}"
         tier unit
+        images_wait
         if (( ${#NIGHTLY[@]} )); then
                 tier page
                 tier compiler

@@ -5,7 +5,7 @@ fixtures and the marks of pytest.ini.
 Each test runs in a process group of its own. Tests that do not disturb each other run side by side, in the order of
 their last durations, long ones first. Then those run one at a time that need an instance of qosd for themselves; the
 lab runs these on a second system meanwhile, and on the first one once that has no others. Then those that need an idle
-machine: first those that leave it idle enough for three others, then one at a time. Tests that reboot the machine come
+machine: first those that leave it idle enough for four others, then one at a time. Tests that reboot the machine come
 last: the process creates the file BOOT_AGAIN and ends, and has to be started again after the reboot to continue."""
 
 import contextlib
@@ -24,7 +24,7 @@ import running
 import scenario
 
 SIDE_BY_SIDE = 3        # on the two CPUs of CI, as tests mostly wait
-LIGHT_SIDE_BY_SIDE = 4  # of those that use 2 % of the CPUs
+LIGHT_SIDE_BY_SIDE = 5  # of those that use 2 % of the CPUs
 # Duration of each test when it passed last
 SECONDS = "/var/lib/qosd-share/seconds.json"
 # State for the run after a reboot, and the file that makes the lab reboot the machine
