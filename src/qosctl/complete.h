@@ -3,7 +3,7 @@
 
 /* Completion of command lines, for all shells. */
 
-#include "command.h"
+#include "verbs.h"
 
 /* Prints all candidates for the last argument, without regard to what it begins with, one per line: the
  * complete word ("--window=10s"), optionally followed by a tab and a description. The lines ":units" (units

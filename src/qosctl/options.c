@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "command.h"
 #include "format.h"
 #include "hosts.h"
 #include "parse.h"
 #include "qosctl.h"
 #include "terminal.h"
+#include "verbs.h"
 
 /* Limit of items in a list option. */
 #define LIST_MAX 1024U

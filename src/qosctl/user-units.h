@@ -4,7 +4,7 @@
 /* Units of the service manager of the calling user (--user), which qosd identifies by their control
  * groups. */
 
-#include "command.h"
+#include "verbs.h"
 /* Replaces units and patterns among the arguments of a verb by control groups and patterns of these. If the
  * verb has no arguments, adds a pattern for all units of the manager. Returns an exit status, or a negative
  * errno that is logged. ret: NULL-terminated list, to be freed with strv_free(). */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Output and exit status of verbs. */
+/* Output in JSON, and exit status, of verbs. */
 
 #include "qosctl.h"
 #include "terminal.h"

@@ -65,6 +65,20 @@ enum {
         _OPTION_MAX,
 };
 
+/* Flags in addition to options. Verbs that take one unit or that change files refuse patterns, which may
+ * match unintended units. */
+#define ONE_UNIT (1U << _OPTION_MAX)
+#define NAMED_UNITS (2U << _OPTION_MAX)
+
+extern const Verb verb_table[];
+extern const size_t verb_number;
+
+/* Returns NULL and logs an error for an unknown command. */
+const Verb* verb_find(const char *name);
+
+/* Prints the help of all commands and options. */
+int help_print(void);
+
 typedef struct Option {
         const char *usage;                      /* "-a --all", "   --for=SPAN", "-P METRIC" */
         int option;                             /* -1: of all verbs */
