@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Shared by history.c, history-step.c and history-codec.c. */
+/* Shared by the files of the history. */
 
 #include "history.h"
 #include "util.h"
@@ -28,6 +28,24 @@
 #define RECORD_SCHEMA 0x0fU
 #define BITMAP_SIZE ((HISTORY_VALUES_MAX + HISTORY_DISTRIBUTIONS + 7) / 8)
 
+struct History {
+        uint8_t *data;                  /* records of 10 s, then those of 5 min, each oldest first */
+        size_t allocated;
+        size_t size[_HISTORY_LEVEL_MAX];
+};
+
+/* Of the file. */
+typedef struct HistoryHeader {
+        uint64_t magic;
+        uint64_t checksum;              /* of everything that follows */
+        uint64_t catalogue;             /* hash of the catalogue: values are stored in its order */
+        uint32_t generation;
+        uint32_t size[_HISTORY_LEVEL_MAX];
+        uint32_t _padding;
+} HistoryHeader;
+
+#define DATA_MAX (HISTORY_SIZE_MAX - sizeof(HistoryHeader) - sizeof(History))
+
 #define HASH_INIT UINT64_C(0xcbf29ce484222325)
 
 typedef struct Parser {
@@ -44,8 +62,14 @@ uint64_t catalogue_hash(void);
 void step_coarsen(HistoryStep *s);
 void step_add(HistoryStep *s, const HistoryStep *later);
 
-/* history-codec.c */
+/* history-record.c */
 uint64_t get_number(Parser *in);
 size_t record_write(const HistoryStep *s, HistoryLevel level, uint8_t *ret);
 size_t record_length(const uint8_t *data, size_t size, const uint8_t **ret_rest);
 int record_read(const uint8_t *rest, size_t size, HistoryLevel level, HistoryStep *ret);
+
+/* history.c */
+size_t history_size(const History *h);
+/* Replaces length bytes at the offset, among the records of the level, by others. */
+int history_splice(History *h, HistoryLevel level, size_t offset, size_t length, const uint8_t *data,
+                   size_t size);

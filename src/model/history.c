@@ -12,27 +12,6 @@
 /* Allocation granularity: the histories of most units are small. */
 #define ALLOCATION_STEP 4096U
 
-struct History {
-        uint8_t *data;                  /* records of 10 s, then those of 5 min, each oldest first */
-        size_t allocated;
-        size_t size[_HISTORY_LEVEL_MAX];
-};
-
-typedef struct Header {
-        uint64_t magic;
-        uint64_t checksum;              /* of everything that follows */
-        uint64_t catalogue;             /* hash of the catalogue: values are stored in its order */
-        uint32_t generation;
-        uint32_t size[_HISTORY_LEVEL_MAX];
-        uint32_t _padding;
-} Header;
-
-/* "qSoHist6". Version 1 has no amounts, version 2 no stopped threads, version 3 other bounds of bins,
- * version 4 no calls on files, version 5 nothing of connections */
-#define MAGIC_VERSION(version) ((uint64_t) (version) << 56 | UINT64_C(0x747369486f5371))
-#define MAGIC MAGIC_VERSION('6')
-#define DATA_MAX (HISTORY_SIZE_MAX - sizeof(Header) - sizeof(History))
-
 /* ---- records ------------------------------------------------------------------------------------------ */
 
 int history_new(History **ret) {
@@ -104,7 +83,7 @@ static int position_schema(const Position *p) {
 }
 
 /* Replaces length bytes at offset by data. */
-static int history_splice(History *h, HistoryLevel level, size_t offset, size_t length, const uint8_t *data,
+int history_splice(History *h, HistoryLevel level, size_t offset, size_t length, const uint8_t *data,
                           size_t size) {
         size_t all = h->size[HISTORY_FINE] + h->size[HISTORY_COARSE], need = all - length + size;
 
@@ -206,7 +185,7 @@ static void history_forget_oldest(History *h) {
                 (void) history_splice(h, p.level, p.offset, p.length, NULL, 0);
 }
 
-static size_t history_size(const History *h) {
+size_t history_size(const History *h) {
         return h->size[HISTORY_FINE] + h->size[HISTORY_COARSE];
 }
 
@@ -364,90 +343,5 @@ int history_foreach(const History *h, HistoryLevel level, int (*each)(const Hist
                 if (r < 0)
                         return r;
         }
-        return 0;
-}
-
-/* ---- serialization ------------------------------------------------------------------------------------ */
-
-static uint64_t header_checksum(const Header *header, const void *data, size_t size) {
-        size_t begin = offsetof(Header, catalogue);
-
-        return hash_bytes(hash_bytes(HASH_INIT, (const uint8_t*) header + begin, sizeof(Header) - begin),
-                          data, size);
-}
-
-int history_serialize(const History *h, uint32_t generation, void **ret, size_t *ret_size) {
-        Header header = {
-                .magic = MAGIC,
-                .catalogue = catalogue_hash(),
-                .generation = generation,
-                .size = { h->size[HISTORY_FINE], h->size[HISTORY_COARSE] },
-        };
-        size_t size = history_size(h);
-        uint8_t *data;
-
-        data = malloc(sizeof(Header) + size);
-        if (!data)
-                return -ENOMEM;
-        header.checksum = header_checksum(&header, h->data, size);
-        memcpy(data, &header, sizeof(Header));
-        if (size > 0)
-                memcpy(data + sizeof(Header), h->data, size);
-
-        *ret = data;
-        *ret_size = sizeof(Header) + size;
-        return 0;
-}
-
-int history_deserialize(const void *data, size_t size, uint32_t generation, History **ret) {
-        _cleanup_history_ History *h = NULL;
-        Header header;
-        int r;
-
-        if (size < sizeof(Header) || size > HISTORY_SIZE_MAX)
-                return -EBADMSG;
-        memcpy(&header, data, sizeof(Header));
-        if (header.magic >= MAGIC_VERSION('1') && header.magic < MAGIC && header.magic << 8 == MAGIC << 8)
-                return -ESTALE;
-        size -= sizeof(Header);
-        data = (const uint8_t*) data + sizeof(Header);
-        if (header.magic != MAGIC || header.generation != generation || size > DATA_MAX ||
-            header.size[HISTORY_FINE] > size ||
-            header.size[HISTORY_COARSE] != size - header.size[HISTORY_FINE] ||
-            header.checksum != header_checksum(&header, data, size))
-                return -EBADMSG;
-        if (header.catalogue != catalogue_hash())
-                return -ESTALE;
-
-        r = history_new(&h);
-        if (r < 0)
-                return r;
-
-        for (HistoryLevel level = 0; level < _HISTORY_LEVEL_MAX; level++) {
-                size_t left = header.size[level], length;
-                const uint8_t *p = data, *rest;
-                unsigned n = 0;
-                uint64_t next = 0;
-                HistoryStep s;
-
-                if (level == HISTORY_COARSE)
-                        p += header.size[HISTORY_FINE];
-                for (; left > 0; left -= length, p += length) {
-                        length = record_length(p, left, &rest);
-                        if (length == 0 || record_read(rest, p + length - rest, level, &s) < 0 ||
-                            s.index < next ||
-                            ++n > (level == HISTORY_FINE ? HISTORY_FINE_STEPS : HISTORY_COARSE_STEPS))
-                                return -EBADMSG;
-                        next = s.index + 1;
-                }
-        }
-
-        r = history_splice(h, HISTORY_FINE, 0, 0, data, size);
-        if (r < 0)
-                return r;
-        h->size[HISTORY_FINE] = header.size[HISTORY_FINE];
-        h->size[HISTORY_COARSE] = header.size[HISTORY_COARSE];
-
-        *ret = TAKE_PTR(h);
         return 0;
 }

@@ -20,20 +20,10 @@
 /* Delay after the end of a step, for programs that are still recording in it. */
 #define HISTORY_DELAY_USEC (100 * USEC_PER_MSEC)
 
-static int history_path(const Manager *m, unsigned slot, char **ret) {
-        if (!m->readings.history.prefix)
-                return -ENOENT;
-        if (asprintf(ret, "%s%u", m->readings.history.prefix, slot) < 0) {
-                *ret = NULL;
-                return -ENOMEM;
-        }
-        return 0;
-}
-
 void unit_forget_history(Manager *m, unsigned slot) {
         _cleanup_free_ char *path = NULL;
 
-        if (history_path(m, slot, &path) >= 0)
+        if (history_path(m->readings.history.prefix, slot, &path) >= 0)
                 (void) unlink(path);
 }
 
@@ -70,7 +60,7 @@ static void manager_collect(Manager *m, bool all) {
                 unit_collect_usage(u);
                 r = unit_collect_history(u);
                 if (r >= 0)
-                        r = history_path(m, u->index, &path);
+                        r = history_path(m->readings.history.prefix, u->index, &path);
                 if (r >= 0)
                         r = history_save(u->history.steps, u->generation, path);
                 if (r == -ENOENT)
@@ -119,7 +109,7 @@ void unit_load_history(Unit *u, uint32_t generation) {
         History *h;
         int r;
 
-        r = history_path(u->manager, u->index, &path);
+        r = history_path(u->manager->readings.history.prefix, u->index, &path);
         if (r >= 0)
                 r = history_load(path, generation, &h);
         if (r >= 0) {
@@ -136,15 +126,7 @@ void unit_load_history(Unit *u, uint32_t generation) {
 }
 
 int history_collector_init(Manager *m) {
-        const char *directory = getenv("RUNTIME_DIRECTORY");
-        HistoryCollector *h = &m->readings.history;
-
-        if (directory &&
-            asprintf(&h->prefix, "%.*s/history-", (int) strcspn(directory, ":"), directory) < 0) {
-                h->prefix = NULL;
-                return -ENOMEM;
-        }
-        return 0;
+        return history_find_prefix(&m->readings.history.prefix);
 }
 
 void history_collector_done(Manager *m) {

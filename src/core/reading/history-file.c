@@ -4,6 +4,27 @@
 
 #include "history-file.h"
 
+int history_find_prefix(char **ret) {
+        const char *directory = getenv("RUNTIME_DIRECTORY");
+
+        *ret = NULL;
+        if (directory && asprintf(ret, "%.*s/history-", (int) strcspn(directory, ":"), directory) < 0) {
+                *ret = NULL;
+                return -ENOMEM;
+        }
+        return 0;
+}
+
+int history_path(const char *prefix, unsigned slot, char **ret) {
+        if (!prefix)
+                return -ENOENT;
+        if (asprintf(ret, "%s%u", prefix, slot) < 0) {
+                *ret = NULL;
+                return -ENOMEM;
+        }
+        return 0;
+}
+
 static int write_all(int fd, const void *data, size_t size) {
         for (const char *p = data; size > 0; ) {
                 ssize_t n = write(fd, p, size);

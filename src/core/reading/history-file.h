@@ -5,6 +5,11 @@
 
 #include "history.h"
 
+/* The beginning of the paths of all histories, in the runtime directory; NULL: there is none. */
+int history_find_prefix(char **ret);
+/* Path of the history of the unit in a slot. -ENOENT: there is no prefix. */
+int history_path(const char *prefix, unsigned slot, char **ret);
+
 /* Replaces the file atomically. */
 int history_save(const History *h, uint32_t generation, const char *path);
 /* -ENOENT: no file; -EBADMSG: invalid contents. */
