@@ -257,6 +257,7 @@ static const sd_json_dispatch_field segments_table[] = {
 static int method_inspect(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags,
                           Connection *c, const sd_json_dispatch_field *table, int (*go_on)(Connection *c)) {
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         int r;
 
         /* A one-way call has no reply to wait for: a later call could precede its end */
@@ -273,6 +274,8 @@ static int method_inspect(sd_varlink *link, sd_json_variant *parameters, sd_varl
         if (p.duration > SEGMENTS_NSEC_MAX)
                 return sd_varlink_error_invalid_parameter_name(link, "duration");
         c->duration_usec = p.duration / NSEC_PER_USEC;
+        if (!manager_get_unit(c->server->manager, p.unit, &e))
+                return connection_reply_missing(c, flags, p.unit, &e);
         c->unit = strdup(p.unit);
         if (!c->unit)
                 return -ENOMEM;
