@@ -13,7 +13,8 @@ const RETRY_MSEC = 2000;
 // Overviews come every second while there is a subscription
 const SILENCE_MSEC = 4000;
 
-// Events: "state" (connected, or not), "overview" (detail: units of one signal), "detached" (detail: name), "attached"
+// Events: "state" (connected, or not), "overview" (detail: units of one signal), "threshold" (detail: the change),
+// "detached" (detail: name), "attached"
 export class Bus extends EventTarget {
     constructor() {
         super();
@@ -48,6 +49,7 @@ export class Bus extends EventTarget {
             this.heard = Date.now();
             this.emit("overview", units.map(plain));
         });
+        this.listen("ThresholdChanged", event => this.emit("threshold", plain(event)));
         this.listen("UnitAttached", name => this.emit("attached", name));
         this.listen("UnitDetached", name => this.emit("detached", name));
     }

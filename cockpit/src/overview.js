@@ -86,6 +86,7 @@ export class Overview {
 
         this.listeners = [
             ["overview", event => this.onOverview(event.detail)],
+            ["threshold", () => this.readThresholds()],
             ["detached", event => this.remove(event.detail)],
             ["state", () => this.onState()],
         ];
@@ -191,9 +192,9 @@ export class Overview {
         if (this.violations.length > 0 || [...this.rows.values()].some(row => row.violated)) this.readThresholds();
     }
 
-    // With each overview while there are violated ones: at most one call at a time
+    // With each change, and with each overview while there are violated ones: at most one call at a time
     async readThresholds() {
-        if (this.reading) return;
+        if (this.reading || cockpit.hidden) return;
         this.reading = true;
         try {
             this.violations = (await this.bus.listThresholds()).filter(t => t.state === "violated");

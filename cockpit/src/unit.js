@@ -74,6 +74,8 @@ export class UnitPage {
         this.build();
         this.visibility = () => this.follow();
         cockpit.addEventListener("visibilitychange", this.visibility);
+        this.crossed = event => event.detail.unit === unit && !cockpit.hidden && this.thresholds.read();
+        bus.addEventListener("threshold", this.crossed);
         loadCatalogue().then(() => this.choose());
     }
 
@@ -372,6 +374,7 @@ export class UnitPage {
     close() {
         this.closed = true;
         cockpit.removeEventListener("visibilitychange", this.visibility);
+        this.bus.removeEventListener("threshold", this.crossed);
         this.follow();
         this.live?.close();
     }

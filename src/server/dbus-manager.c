@@ -519,6 +519,17 @@ static void on_unit_changed(Unit *u, void *userdata) {
                 (void) unit_objects_emit_unit(b->objects, u);
 }
 
+/* For clients that read D-Bus as JSON, which has no NaN. */
+static int emit_threshold_changed(BusServer *b, const ThresholdEvent *e) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        int r;
+
+        r = sd_bus_message_new_signal(b->bus, &m, BUS_PATH, Manager_INTERFACE, "ThresholdChanged");
+        if (r >= 0)
+                r = threshold_event_append(e, m);
+        return r < 0 ? r : sd_bus_send(b->bus, m, NULL);
+}
+
 static void on_threshold_event(Unit *u, const ThresholdEvent *e, void *userdata) {
         BusServer *b = ASSERT_PTR(userdata);
 
@@ -526,6 +537,7 @@ static void on_threshold_event(Unit *u, const ThresholdEvent *e, void *userdata)
                 return;
 
         (void) unit_objects_emit_crossed(b->objects, u, e);
+        (void) emit_threshold_changed(b, e);
         (void) unit_objects_emit_unit(b->objects, u);
 }
 

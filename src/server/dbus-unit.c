@@ -547,6 +547,14 @@ static int append_error_budget(const Threshold *t, sd_bus_message *m) {
         return r;
 }
 
+static int append_real(sd_bus_message *m, const char *key, double value) {
+        return isnan(value) ? 0 : sd_bus_message_append(m, "{sv}", key, "d", value);
+}
+
+static int append_integer(sd_bus_message *m, const char *key, uint64_t value) {
+        return value == ABSENT ? 0 : sd_bus_message_append(m, "{sv}", key, "t", value);
+}
+
 /* The fields are those of the type Threshold on varlink, without names of peers. */
 static int append_threshold(const Threshold *t, sd_bus_message *m) {
         double slack = threshold_rule_get_slack(&t->rule, t->value);
@@ -567,12 +575,12 @@ static int append_threshold(const Threshold *t, sd_bus_message *m) {
                                           t->since / NSEC_PER_USEC);
         if (r >= 0 && t->origin)
                 r = sd_bus_message_append(m, "{sv}", "origin", "s", t->origin);
-        if (r >= 0 && !isnan(t->value))
-                r = sd_bus_message_append(m, "{sv}", "value", "d", t->value);
-        if (r >= 0 && !isnan(slack))
-                r = sd_bus_message_append(m, "{sv}", "slack", "d", slack);
-        if (r >= 0 && t->samples != ABSENT)
-                r = sd_bus_message_append(m, "{sv}", "samples", "t", t->samples);
+        if (r >= 0)
+                r = append_real(m, "value", t->value);
+        if (r >= 0)
+                r = append_real(m, "slack", slack);
+        if (r >= 0)
+                r = append_integer(m, "samples", t->samples);
         if (r >= 0)
                 r = append_error_budget(t, m);
         return r < 0 ? r : sd_bus_message_close_container(m);
@@ -584,14 +592,6 @@ int unit_append_thresholds(const Unit *u, sd_bus_message *m) {
         for (Threshold *t = threshold_next(u, NULL); t && r >= 0; t = threshold_next(u, t))
                 r = append_threshold(t, m);
         return r;
-}
-
-static int append_real(sd_bus_message *m, const char *key, double value) {
-        return isnan(value) ? 0 : sd_bus_message_append(m, "{sv}", key, "d", value);
-}
-
-static int append_integer(sd_bus_message *m, const char *key, uint64_t value) {
-        return value == ABSENT ? 0 : sd_bus_message_append(m, "{sv}", key, "t", value);
 }
 
 int unit_objects_append_overview(DBusUnits *o, Unit *u, sd_bus_message *m) {
@@ -777,6 +777,28 @@ int unit_objects_emit_crossed(DBusUnits *o, Unit *u, const ThresholdEvent *e) {
         if (r >= 0)
                 r = sd_bus_message_close_container(m);
         return r < 0 ? r : sd_bus_send(o->bus, m, NULL);
+}
+
+int threshold_event_append(const ThresholdEvent *e, sd_bus_message *m) {
+        int r;
+
+        r = sd_bus_message_open_container(m, 'a', "{sv}");
+        if (r >= 0)
+                r = sd_bus_message_append(m, "{sv}{sv}{sv}{sv}{sv}{sv}{sv}{sv}", "unit", "s", e->unit,
+                                          "name", "s", e->rule.name, "metric", "s",
+                                          threshold_rule_format_metric(&e->rule, /* named= */ false,
+                                                                       (char[THRESHOLD_METRIC_MAX]) {}),
+                                          "state", "s", threshold_state_to_string(e->state),
+                                          "previous", "s", threshold_state_to_string(e->previous),
+                                          "limit", "d", e->rule.limit, "seq", "t", e->seq,
+                                          "timestamp", "t", e->timestamp / NSEC_PER_USEC);
+        if (r >= 0)
+                r = append_real(m, "value", e->value);
+        if (r >= 0)
+                r = append_real(m, "slack", threshold_rule_get_slack(&e->rule, e->value));
+        if (r >= 0)
+                r = append_integer(m, "samples", e->samples);
+        return r < 0 ? r : sd_bus_message_close_container(m);
 }
 
 /* ---- object ------------------------------------------------------------------------------------------- */

@@ -28,6 +28,7 @@ int unit_objects_emit_reading(DBusUnits *o, Unit *u);
 int unit_objects_emit_unit(DBusUnits *o, Unit *u);
 /* Emitted regardless of subscribers. */
 int unit_objects_emit_crossed(DBusUnits *o, Unit *u, const ThresholdEvent *e);
+int threshold_event_append(const ThresholdEvent *e, sd_bus_message *m);
 
 /* Adds a unit's object, with all interfaces and properties, to the reply of GetManagedObjects(). */
 int unit_objects_append(DBusUnits *o, Unit *u, sd_bus_message *m);

@@ -64,27 +64,40 @@ class Monitor(Varlink):
 
 
 class Signals:
-    """The ThresholdCrossed signals that busctl monitor receives."""
+    """The signals of a name that busctl monitor receives."""
 
-    def __init__(self):
+    def __init__(self, member):
         self.process = subprocess.Popen(["busctl", "--system", "--json=short", "--match",
-                                         "type='signal',member='ThresholdCrossed'", "monitor"],
+                                         f"type='signal',member='{member}'", "monitor"],
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        wait_for("busctl monitors", lambda: run("busctl", "emit", "/hello", "org.example", "ThresholdCrossed") and
+        wait_for("busctl monitors", lambda: run("busctl", "emit", "/hello", "org.example", member) and
                  select.select([self.process.stdout], [], [], 0.1)[0])
 
-    def stop(self, unit, n):
-        """Returns the states, new and previous, of at least n signals of this unit, and the shares in them."""
-        end = "_2e".join(unit.name.replace("-", "_2d").split("."))
-        states, shares = [], []
-        while len(states) < n or select.select([self.process.stdout], [], [], 0)[0]:
+    def stop(self, n, wanted):
+        """Returns the arguments of at least n signals that are wanted."""
+        found = []
+        while len(found) < n or select.select([self.process.stdout], [], [], 0)[0]:
             signal = json.loads(self.process.stdout.readline())
-            if signal["path"].endswith(end):
-                states.append(signal["payload"]["data"][2:4])
-                shares.append([dict(zip(("state", "share", "usual"), s)) for s in signal["payload"]["data"][10]])
+            data = signal["payload"].get("data")
+            if data and wanted(signal["path"], data):
+                found.append(data)
         self.process.kill()
         self.process.communicate()
-        return states, shares
+        return found
+
+
+def expect_signals(r, crossed, changed):
+    """Both signals have had the same events. Returns the states, new and previous, and the shares of each."""
+    end = "_2e".join(r.name.replace("-", "_2d").split("."))
+    events = crossed.stop(6, lambda path, _: path.endswith(end))
+    objects = [scenario.plain(data[0]) for data in changed.stop(6, lambda _, data: data[0]["unit"]["data"] == r.name)]
+    names = "name", "metric", "state", "previous", "value", "limit", "slack", "samples", "seq", "timestamp"
+    equal([{k: o.get(k) for k in names} for o in objects],
+          [dict(zip(names, (None if v in ("nan", 2**64 - 1) or v != v else v for v in data))) for data in events],
+          "events of ThresholdChanged")
+    equal([("value" in o, "slack" in o) for o in objects], [(o["state"] != "unknown",) * 2 for o in objects], "values")
+    return ([data[2:4] for data in events],
+            [[dict(zip(("state", "share", "usual"), s)) for s in data[10]] for data in events])
 
 
 class Traffic:
@@ -127,7 +140,7 @@ def a_service_that_hangs():
     limit_ms, window = (500, 2) if scenario.in_vm else (20, 1)
     threshold = f"slow: requests.server.firstByte.p90 > {limit_ms}ms over {window}s for 200ms"
     set_threshold(r, threshold)
-    signals = Signals()
+    crossed, changed = Signals("ThresholdCrossed"), Signals("ThresholdChanged")
     m = Monitor(r)
     equal([(t["name"], t["state"]) for t in m.first["thresholds"]], [("slow", "unknown")], "thresholds at first")
     traffic = Traffic(r)
@@ -162,7 +175,7 @@ def a_service_that_hangs():
     m.expect("ok")
     traffic.stop()
     m.expect("unknown")
-    seen, shares = signals.stop(r, 6)
+    seen, shares = expect_signals(r, crossed, changed)
     equal(shares[1], e["shares"], "shares in the signal")
     equal(seen, [["ok", "unknown"], ["violated", "ok"], ["ok", "violated"], ["unknown", "ok"], ["ok", "unknown"],
                  ["unknown", "ok"]], "signals")
