@@ -188,8 +188,13 @@ WINDOW_INLINE __u32 window_cell(__u32 distribution, __u64 nsec) {
 
 /* Adds n equal samples to a distribution. */
 WINDOW_INLINE void window_add(struct qos_unit_map *u, __u32 distribution, __u64 nsec, __u32 n) {
-        /* Bin last: a counted sample is already in sum and maximum */
-        window_maximum(u, distribution, nsec);
+        __u64 epoch = *(volatile __u64*) &u->epoch;
+
+        /* Bin last: a counted sample is already in sum and maximum. Most are not the largest of their
+         * sub-window */
+        if (*(volatile __u64*) &u->maxima[epoch % QOS_LEVEL_MAXIMA(0)][distribution] <
+            (epoch << QOS_MAXIMUM_BITS | (nsec < QOS_MAXIMUM_MASK ? nsec : QOS_MAXIMUM_MASK)))
+                window_maximum(u, distribution, nsec);
         __sync_fetch_and_add(&u->sums[distribution], nsec * n);
         window_count(u, window_cell(distribution, nsec), n);
 }

@@ -441,18 +441,23 @@ PARSER_FUNCTION __u32 resp_get_shape(const struct window *w, __u32 at, __u32 len
 PARSER_FUNCTION __u32 resp_take_alike(const struct window *w, __u32 from, __u32 end, __u32 length,
                                       __u32 shape) {
         __u32 header = RESP_SHAPE_HEADER(shape), second = RESP_SHAPE_SECOND(shape), n;
-        __u64 mask;
+        __u64 mask, words[4];
 
         if (!w || shape == 0)
                 return 0;
-        mask = second > 0 ? ~0ULL << ((64 - 8 * RESP_SHAPE_LINE(shape)) & 63) : 0;
-        for (n = 0; n < RESP_ALIKE_MAX && from + 2 * length <= end; n++, from += length)
-                if (window_word(w, from + length) != window_word(w, from) ||
-                    window_word(w, from + length + 8) != window_word(w, from + 8) ||
-                    window_word(w, from + length + header - 8) != window_word(w, from + header - 8) ||
-                    ((window_word(w, from + length + second) ^ window_word(w, from + second)) & mask) != 0 ||
-                    !resp_ends(w, from + 2 * length))
+        mask = second > 0 ? ~0ULL >> ((64 - 8 * RESP_SHAPE_LINE(shape)) & 63) : 0;
+        words[0] = window_word_low(w, from);
+        words[1] = window_word_low(w, from + 8);
+        words[2] = window_word_low(w, from + header - 8);
+        words[3] = window_word_low(w, from + second);
+        for (n = 0; n < RESP_ALIKE_MAX && from + 2 * length <= end; n++) {
+                from += length;
+                if (window_word_low(w, from) != words[0] || window_word_low(w, from + 8) != words[1] ||
+                    window_word_low(w, from + header - 8) != words[2] ||
+                    ((window_word_low(w, from + second) ^ words[3]) & mask) != 0 ||
+                    !resp_ends(w, from + length))
                         break;
+        }
         return PARSED(0, n * length, n);
 }
 
@@ -562,16 +567,18 @@ PARSER_FUNCTION __u32 resp_response_byte(struct parser *p, __u32 byte) {
  * compared: the whole response, or the line with the length of a string. */
 PARSER_FUNCTION __u32 resp_take_alike_responses(const struct window *w, __u32 from, __u32 end, __u32 length,
                                                 __u32 line) {
-        __u64 mask;
+        __u64 mask, word;
         __u32 n;
 
         if (!w || line == 0 || line > 8)
                 return 0;
-        mask = ~0ULL << (64 - 8 * line);
-        for (n = 0; n < RESP_ALIKE_MAX && from + 2 * length <= end; n++, from += length)
-                if (((window_word(w, from + length) ^ window_word(w, from)) & mask) != 0 ||
-                    !resp_ends(w, from + 2 * length))
+        mask = ~0ULL >> (64 - 8 * line);
+        word = window_word_low(w, from);
+        for (n = 0; n < RESP_ALIKE_MAX && from + 2 * length <= end; n++) {
+                from += length;
+                if (((window_word_low(w, from) ^ word) & mask) != 0 || !resp_ends(w, from + length))
                         break;
+        }
         return PARSED(0, n * length, n);
 }
 

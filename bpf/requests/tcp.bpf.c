@@ -166,6 +166,7 @@ static __always_inline bool unix_is_foreign(struct sock *sender) {
 
 static __always_inline int content_read(struct sk_buff *skb, int len, struct overhead *overhead) {
         __u32 copied, unsent, offset, what, known = EXCHANGE_READ_KNOWN;
+        struct tcp_skb_cb *cb;
         struct tcp_sock *tp;
         struct qos_unit_map *u;
         struct sock *sk;
@@ -212,11 +213,10 @@ static __always_inline int content_read(struct sk_buff *skb, int len, struct ove
 
         /* Position of the buffer in the stream: TCP_SKB_CB(skb)->seq. A later buffer is only peeked at
          * (MSG_PEEK) */
-        if (bpf_core_read(&offset, sizeof(offset), &skb->cb) < 0)
-                return 0;
+        cb = bpf_rdonly_cast(skb->cb, bpf_core_type_id_kernel(struct tcp_skb_cb));
         copied = tp->copied_seq;
         unsent = tp->write_seq - tp->snd_nxt;
-        offset = copied - offset;
+        offset = copied - cb->seq;
         if (len <= 0 || offset >= skb->len || (__u32) len > skb->len - offset)
                 return 0;
         if (c->kind == CONN_CLIENT) {
@@ -395,8 +395,8 @@ static __always_inline void packet_record(struct __sk_buff *skb, struct conn *c,
 }
 
 static __always_inline int packet_transmit(struct __sk_buff *skb, struct overhead *overhead) {
-        struct exchange_effect effect = {};
-        struct transmit d = {};
+        struct exchange_effect effect;
+        struct transmit d;
         __u32 snd_nxt, written_end, copied;
         struct segment segment;
         struct qos_unit_map *u;
@@ -420,6 +420,9 @@ static __always_inline int packet_transmit(struct __sk_buff *skb, struct overhea
         if (c->kind == CONN_LISTENER)
                 conn_accept(c, u, tp, tp->copied_seq, tp->tcp_clock_cache);
 
+        /* Not before, as most packets on the machine are of no unit */
+        effect = (struct exchange_effect) {};
+        d = (struct transmit) {};
         snd_nxt = tp->snd_nxt;
         /* After the unit has closed the connection, the last position is that of the FIN */
         written_end = tp->write_seq - (sk->state == TCP_FIN_WAIT1 || sk->state == TCP_LAST_ACK ||
@@ -449,16 +452,21 @@ static __always_inline int packet_transmit(struct __sk_buff *skb, struct overhea
             transmit_event(c, u, (__u64) (segment.seq + segment.len) << 32 | snd_nxt, d.now))
                 return 1;
 
-        bpf_spin_lock(&c->lock);
-        d.bytes = exchange_leave(&c->x, segment.seq + segment.len, snd_nxt);
         parsed = c->x.flags & EXCHANGE_PARSED;
         sealed = c->x.flags & EXCHANGE_TLS;
         muxed = c->x.flags & EXCHANGE_H2;
-        if (d.bytes > 0 && !parsed && !sealed && !muxed)
-                transmit_apply(&d, &c->x, &effect);
-        if (!sealed)
-                d.attribution = conn_commit(c, &effect);
-        bpf_spin_unlock(&c->lock);
+        /* The position of data sent is only used under the socket lock, once it is known */
+        if (parsed && c->x.flags & EXCHANGE_OUT_KNOWN && conn_get_attribution(c, &d.attribution))
+                d.bytes = exchange_leave(&c->x, segment.seq + segment.len, snd_nxt);
+        else {
+                bpf_spin_lock(&c->lock);
+                d.bytes = exchange_leave(&c->x, segment.seq + segment.len, snd_nxt);
+                if (d.bytes > 0 && !parsed && !sealed && !muxed)
+                        transmit_apply(&d, &c->x, &effect);
+                if (!sealed)
+                        d.attribution = conn_commit(c, &effect);
+                bpf_spin_unlock(&c->lock);
+        }
         if (d.bytes == 0)
                 return 1;
 
