@@ -233,6 +233,14 @@ static __always_inline void qosd_label_interface(struct qosd_labels *labels, int
                                          &((struct net_device___qosd*) device)->name);
 }
 
+/* The name of a function of the kernel, or its first 15 characters, for the decoder "symbol". */
+static __always_inline void qosd_label_symbol(struct qosd_labels *labels, int i, const void *function) {
+        __u64 address = (unsigned long) function;
+
+        (void) bpf_snprintf((char*) labels->labels.bytes[i], QOS_CUSTOM_LABEL_SIZE, "%ps", &address,
+                            sizeof(address));
+}
+
 /* Adds to a counter. */
 static __always_inline void qosd_count(const volatile struct qosd_counter *counter,
                                        const struct qosd_unit *unit, __u64 n) {

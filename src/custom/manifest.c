@@ -80,7 +80,7 @@ static const Description usdt_description = {
 static const char *const metric_types[] = { "counter", "gauge", "histogram", NULL };
 static const char *const metric_units[] = { "1", "bytes", "ns", NULL };
 static const char *const decoders[] = {
-        "uint", "map", "errno", "device", "address", "string", "interface", "syscall", NULL
+        "uint", "map", "errno", "device", "address", "string", "interface", "symbol", "syscall", NULL
 };
 
 static const Value hardware_events[] = {

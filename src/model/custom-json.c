@@ -37,6 +37,7 @@ static void label_format(const CustomLabel *l, const uint8_t *bytes, custom_devi
         switch (l->decoder) {
         case DECODER_STRING:
         case DECODER_INTERFACE: /* the program has read its name: numbers are those of a namespace */
+        case DECODER_SYMBOL:    /* and so of functions, addresses of which the daemon may not see */
                 (void) snprintf(ret, LABEL_SIZE, "%.*s", (int) QOS_CUSTOM_LABEL_SIZE, (const char*) bytes);
                 utf8_sanitize(ret);
                 return;
@@ -226,7 +227,7 @@ void custom_reading_write(const CustomReading *reading, const CustomManifest *m,
                 reading_sum(reading, m, i, sum);
                 json_writer_open_object(w, metric->name, strlen(metric->name));
                 write_values(w, metric, sum, reading->covered, minimum_samples);
-                if (metric->place.labels > 0)
+                if (metric->place.labels > 0 && device_name)
                         write_entries(reading, metric, i, minimum_samples, device_name, w);
                 json_writer_close(w);
         }

@@ -16,6 +16,7 @@ static const char *const custom_decoders[_DECODER_MAX] = {
         [DECODER_ADDRESS]   = "address",
         [DECODER_STRING]    = "string",
         [DECODER_INTERFACE] = "interface",
+        [DECODER_SYMBOL]    = "symbol",
         [DECODER_SYSCALL]   = "syscall",
 };
 

@@ -17,6 +17,7 @@ typedef enum CustomDecoder {
         DECODER_ADDRESS,
         DECODER_STRING,
         DECODER_INTERFACE,
+        DECODER_SYMBOL,
         DECODER_SYSCALL,
         _DECODER_MAX,
 } CustomDecoder;

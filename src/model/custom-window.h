@@ -63,7 +63,7 @@ double custom_reading_get(const CustomReading *reading, const CustomManifest *m,
                           CustomField field, unsigned minimum_samples);
 
 /* Adds an object with the metrics. minimum_samples: as for window_get_distribution(). device_name: name of
- * a block device by its number. */
+ * a block device by its number; NULL: without entries. */
 typedef void (*custom_device_t)(uint32_t device, char *ret, size_t size);
 void custom_reading_write(const CustomReading *reading, const CustomManifest *m, unsigned minimum_samples,
                           custom_device_t device_name, JsonWriter *w);

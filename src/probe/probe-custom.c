@@ -421,6 +421,35 @@ void custom_object_remove_unit(CustomObject *c, unsigned slot) {
         custom_object_close(c, slot);
 }
 
+bool custom_object_has_iterators(const CustomObject *c) {
+        for (size_t i = 0; i < c->n_programs; i++)
+                if (startswith(c->programs[i].hook, "iter/"))
+                        return true;
+        return false;
+}
+
+/* What a program writes has no reader. */
+static void iterator_drain(int link) {
+        _cleanup_close_ int fd = bpf_iter_create(link);
+        char buffer[4096];
+        ssize_t n;
+
+        do
+                n = fd >= 0 ? read(fd, buffer, sizeof(buffer)) : 0;
+        while (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)));
+}
+
+void custom_object_run_iterators(const CustomObject *c) {
+        for (size_t i = 0; i < c->n_link_fds; i++) {
+                struct bpf_link_info info = {};
+                uint32_t size = sizeof(info);
+
+                if (bpf_link_get_info_by_fd(c->link_fds[i], &info, &size) >= 0 &&
+                    info.type == BPF_LINK_TYPE_ITER)
+                        iterator_drain(c->link_fds[i]);
+        }
+}
+
 uint64_t custom_object_get_run_time(const CustomObject *c) {
         uint64_t nsec = 0;
 

@@ -70,6 +70,11 @@ typedef struct CustomProgramInfo {
         uint64_t runs, run_nsec, recursion_misses; /* ABSENT: unknown */
 } CustomProgramInfo;
 
+/* Whether it has programs that are iterators, and runs these, for as long as they take: not in the event
+ * loop. */
+bool custom_object_has_iterators(const CustomObject *c);
+void custom_object_run_iterators(const CustomObject *c);
+
 /* Time that all programs have run, in ns, as far as the kernel measures it (kernel.bpf_stats_enabled). */
 uint64_t custom_object_get_run_time(const CustomObject *c);
 

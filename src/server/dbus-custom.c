@@ -44,7 +44,7 @@ int append_custom_metrics(sd_bus_message *reply, const Unit *u, uint64_t window)
         sd_json_variant *custom = NULL;
         int r;
 
-        r = unit_custom_to_json(u, window, &custom);
+        r = unit_custom_to_json(u, window, /* entries= */ true, &custom);
         if (r >= 0 && custom)
                 r = foreach_field(reply, "custom", custom, append_probe);
         (void) sd_json_variant_unref(custom);

@@ -192,7 +192,7 @@ int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_meth
         unit_get_identity(u, &identity);
         r = snapshot_to_json(&identity, &s, connection_may_see_peers(c, u), &v);
         if (r >= 0 && !p.since_mark)
-                r = unit_custom_to_json(u, p.window, &custom);
+                r = unit_custom_to_json(u, p.window, /* entries= */ true, &custom);
         if (r >= 0 && custom)
                 r = sd_json_variant_set_field(&v, "custom", custom);
         if (r >= 0 && p.names) {
@@ -207,6 +207,7 @@ int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_meth
 
 /* Serializes unit i for the reply, unless this is done already. */
 void many_add(Many *m, size_t i) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *custom = NULL;
         UnitIdentity identity;
         int r;
 
@@ -214,6 +215,11 @@ void many_add(Many *m, size_t i) {
                 return;
         unit_get_identity(m->units[i], &identity);
         r = snapshot_to_json(&identity, m->snapshots + i, m->peers[i], m->parts + i);
+        /* Without entries, which are as large as all else of the reply */
+        if (r >= 0)
+                r = unit_custom_to_json(m->units[i], m->window, /* entries= */ false, &custom);
+        if (r >= 0 && custom)
+                r = sd_json_variant_set_field(m->parts + i, "custom", custom);
         if (r < 0)
                 unit_log_unshowable(m->units[i], r);
         m->units[i] = NULL;

@@ -84,7 +84,10 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Snapshot,
-                DEFINE_SNAPSHOT(SD_VARLINK_DEFINE_FIELD, SD_VARLINK_DEFINE_FIELD_BY_TYPE));
+                DEFINE_SNAPSHOT(SD_VARLINK_DEFINE_FIELD, SD_VARLINK_DEFINE_FIELD_BY_TYPE),
+                FIELD_COMMENT("In the reply to GetMany: metrics of custom probes as in that to Get, without "
+                              "entries"),
+                SD_VARLINK_DEFINE_FIELD(custom, SD_VARLINK_OBJECT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Bucket,

@@ -12,7 +12,7 @@ import socket
 import subprocess
 
 from scenario import (SOURCES, Unit, attach, busctl_call, check, equal, kill_qosd, occupied, qosctl, qosctl_json,
-                      systemctl, test, unit_name, wait_for, within, write_unit)
+                      systemctl, test, unit_name, varlink, wait_for, within, write_unit)
 from test_block import Disk
 from test_daemon import statistics
 from test_storage import Worker
@@ -675,3 +675,30 @@ def types_of_programs():
         names = ["started", "raw"] + ["classic"] * (state == "attached")
         equal({name: custom(u, f"{name}.programs.count") for name in names}, dict.fromkeys(names, 20), "programs")
         check(state == "attached" or reason.startswith("attaching 'on_exec': "), reason)
+
+
+@test(deadline=60, own_daemon=True)
+def threads_by_state():
+    """An iterator sees each thread of the unit once in each pass, also after a restart of qosd. GetMany has the sums of
+    what Get has."""
+    with installed("threads"):
+        u = Worker()
+        u.start()
+        u.do("import threading\nfor i in range(20):\n"
+             " threading.Thread(target=threading.Event().wait, daemon=True).start()")
+        with open(f"/sys/fs/cgroup{u.control_group}/cgroup.threads") as f:
+            n = len(f.readlines())
+        check(n >= 21, f"{n} threads")
+        attach(u, "--probes=requests,custom:threads")
+
+        def passes(least):
+            """Not in the middle of one."""
+            count = custom(u, "threads.seen.count")
+            return count if count >= least * n and count % n == 0 else None
+        wait_for("three whole passes", lambda: passes(3))
+        systemctl("restart", "qosd")
+        wait_for("seven whole passes", lambda: passes(7))
+        check(entries(u, "threads.seen", "state")["sleeping"] >= 7 * 20, "sleeping threads")
+        window = 60 * 10 ** 9
+        many = varlink("GetMany", units=[u.name], window=window)["snapshots"][0]["custom"]["threads"]["seen"]
+        check(many["count"] >= 7 * n and "entries" not in many, f"GetMany: {many}")

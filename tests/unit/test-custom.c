@@ -159,6 +159,10 @@ static void test_entries(const CustomManifest *m) {
 }
 
 /* The sum of two maps has one row for equal labels; what was there before is subtracted. */
+static void device_name(uint32_t device, char *ret, size_t size) {
+        (void) snprintf(ret, size, "%u", device);
+}
+
 static void test_nested(const CustomManifest *m) {
         union qos_custom_element *maps[] = { map_new(), map_new() };
         struct qos_custom_labels a = labels_of(13, "::ffff:192.0.2.1", 1),
@@ -179,7 +183,7 @@ static void test_nested(const CustomManifest *m) {
         r = read_at(m, maps, 2, &before, START, WINDOW_TOTAL);
         check(sum_of(&r, BY, 0) == 7 && sum_of(&r, PLAIN, 0) == 0 && sum_of(&r, LEVEL, 0) == 7);
         json_writer_begin(&w, /* text= */ true);
-        custom_reading_write(&r, m, 5, NULL, &w);
+        custom_reading_write(&r, m, 5, device_name, &w);
         check(json_writer_finish_text(&w, &json) >= 0);
         check(strstr(json, "\"plain\":{\"count\":0}") && strstr(json, "\"level\":{\"value\":7}"));
         check(strstr(json, "\"by\":{\"count\":7,\"entries\":["));

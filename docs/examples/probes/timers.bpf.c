@@ -15,15 +15,6 @@ struct hrtimer {
         void *function;
 } __attribute__((preserve_access_index));
 
-static __always_inline void set_labels(void *function, struct qosd_labels *labels) {
-        unsigned long long address = (unsigned long) function;
-        char name[16] = {};
-
-        /* The name of the function, or as much of it as a label has */
-        (void) bpf_snprintf(name, sizeof(name), "%ps", &address, sizeof(address));
-        qosd_label_text(labels, 0, name);
-}
-
 SEC("tp_btf/timer_start")
 int on_timer(unsigned long long *ctx) {
         struct timer_list *timer = (void*) ctx[0];
@@ -32,7 +23,7 @@ int on_timer(unsigned long long *ctx) {
 
         if (!qosd_unit_of_current(&unit))
                 return 0;
-        set_labels(timer->function, &labels);
+        qosd_label_symbol(&labels, 0, timer->function);
         qosd_count_by(&timers, &unit, 1, &labels);
         return 0;
 }
@@ -45,7 +36,7 @@ int on_hrtimer(unsigned long long *ctx) {
 
         if (!qosd_unit_of_current(&unit))
                 return 0;
-        set_labels(timer->function, &labels);
+        qosd_label_symbol(&labels, 0, timer->function);
         qosd_count_by(&precise, &unit, 1, &labels);
         return 0;
 }

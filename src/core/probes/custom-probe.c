@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
+#include "child-queue.h"
 #include "custom-files.h"
 #include "custom-probe.h"
 #include "custom-source.h"
@@ -99,6 +100,7 @@ bool unit_awaits_custom(const Unit *u, ProbeMask probes) {
 }
 
 static void custom_forget(Manager *m, unsigned i) {
+        m->custom.probes[i].iteration = child_job_free(m->custom.probes[i].iteration);
         /* Those of units are gone, but retained units may have maps */
         FOREACH_MAP(u, m) {
                 u->custom[i].map = NULL;
@@ -118,15 +120,20 @@ static void custom_unload(Manager *m, unsigned i) {
         m->custom.probes[i].object = custom_object_unload(m->custom.probes[i].object);
 }
 
+static void custom_stop_timers(Manager *m) {
+        m->custom.timer = sd_event_source_disable_unref(m->custom.timer);
+        m->custom.iterate = sd_event_source_disable_unref(m->custom.iterate);
+}
+
 void custom_stop(Manager *m) {
         for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++)
                 custom_unload(m, i);
-        m->custom.timer = sd_event_source_disable_unref(m->custom.timer);
+        custom_stop_timers(m);
 }
 
 void custom_done(Manager *m) {
         m->custom.check = custom_check_free(m->custom.check);
-        m->custom.timer = sd_event_source_disable_unref(m->custom.timer);
+        custom_stop_timers(m);
         for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++) {
                 custom_forget(m, i);
                 m->custom.probes[i].object = custom_object_leave(m->custom.probes[i].object);
@@ -171,11 +178,56 @@ static int on_cost(sd_event_source *source, uint64_t usec, void *userdata) {
         return r < 0 ? r : sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
 }
 
-static void custom_update_timer(Manager *m) {
-        bool any = false;
+/* ---- iterators ---------------------------------------------------------------------------------------- */
 
-        for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++)
-                any = any || m->custom.probes[i].object;
+/* A pass over all threads of a busy machine takes some milliseconds, and so does a child process. */
+#define ITERATE_USEC USEC_PER_SEC
+
+static void iterate(int fd, void *userdata) {
+        const CustomProbe *p = userdata;
+
+        custom_object_run_iterators(p->object);
+}
+
+static void on_iterated(const void *output, size_t size, uint64_t nsec, void *userdata) {
+        CustomProbe *p = ASSERT_PTR(userdata);
+
+        p->iteration = NULL;
+}
+
+static int on_iterate(sd_event_source *source, uint64_t usec, void *userdata) {
+        Manager *m = ASSERT_PTR(userdata);
+        int r;
+
+        for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++) {
+                CustomProbe *p = m->custom.probes + i;
+
+                /* One that takes longer than a child process may is cut off */
+                if (p->object && custom_object_has_iterators(p->object) && !p->iteration)
+                        (void) child_job_new(m->inspections.children, /* root= */ true, iterate, on_iterated,
+                                             p, &p->iteration);
+        }
+        r = sd_event_source_set_time_relative(source, ITERATE_USEC);
+        return r < 0 ? r : sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+}
+
+/* ---- timers ------------------------------------------------------------------------------------------- */
+
+static void custom_update_timers(Manager *m) {
+        bool any = false, iterators = false;
+
+        for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++) {
+                const CustomObject *c = m->custom.probes[i].object;
+
+                any = any || c;
+                iterators = iterators || (c && custom_object_has_iterators(c));
+        }
+        if (!iterators)
+                m->custom.iterate = sd_event_source_disable_unref(m->custom.iterate);
+        else if (!m->custom.iterate &&
+                 sd_event_add_time_relative(m->event, &m->custom.iterate, CLOCK_MONOTONIC, ITERATE_USEC,
+                                            USEC_PER_MSEC, on_iterate, m) < 0)
+                (void) log_oom();
         if (!any)
                 m->custom.timer = sd_event_source_disable_unref(m->custom.timer);
         else if (!m->custom.timer &&
@@ -267,7 +319,7 @@ void custom_update(Manager *m) {
                 return;
         for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++)
                 custom_update_one(m, i);
-        custom_update_timer(m);
+        custom_update_timers(m);
 }
 
 /* ---- previous run ------------------------------------------------------------------------------------- */

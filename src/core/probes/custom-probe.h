@@ -8,6 +8,7 @@
 #include "custom-window.h"
 #include "probe-name.h"
 
+typedef struct ChildJob ChildJob;
 typedef struct CustomCheck CustomCheck;
 typedef struct CustomObject CustomObject;
 typedef struct Manager Manager;
@@ -22,19 +23,22 @@ typedef struct UnitCustom {
         CustomReading base;             /* see CustomSources.before */
 } UnitCustom;
 
-/* By the number of the probe. */
+typedef struct CustomProbe {
+        CustomManifest *manifest;       /* of what is loaded; NULL: nothing */
+        CustomObject *object;
+        char *reason; /* why it is unavailable; not retried while a unit is observed with it */
+        uint64_t run_nsec, measured_at; /* run time of its programs at the last look; 0: none yet */
+        double cost;                    /* CPUs that they took before it, 0 if that was not measured */
+        ChildJob *iteration;            /* runs its iterators; NULL: none */
+} CustomProbe;
+
 typedef struct CustomProbes {
-        struct {
-                CustomManifest *manifest;       /* of what is loaded; NULL: nothing */
-                CustomObject *object;
-                char *reason; /* why it is unavailable; not retried while a unit is observed with it */
-                uint64_t run_nsec, measured_at; /* run time of its programs at the last look; 0: none yet */
-                double cost;            /* CPUs that they took before it, 0 if that was not measured */
-        } probes[CUSTOM_PROBES_MAX];
+        CustomProbe probes[CUSTOM_PROBES_MAX]; /* by their number */
         CustomCheck *check;     /* of the files of one that is about to be loaded; NULL: none */
         unsigned checked;       /* its number */
         bool outdated;          /* it is no longer needed, or was meanwhile */
         sd_event_source *timer; /* measures costs; NULL: nothing is loaded */
+        sd_event_source *iterate; /* runs iterators; NULL: there are none */
 } CustomProbes;
 
 /* To be called when probes or control groups of units have changed: creates and destroys maps, unloads

@@ -34,7 +34,7 @@ static int unit_read_custom(const Unit *u, unsigned i, uint64_t now, uint64_t wi
                            now, window, ret);
 }
 
-static int unit_write_custom(const Unit *u, unsigned i, uint64_t window, JsonWriter *w) {
+static int unit_write_custom(const Unit *u, unsigned i, uint64_t window, bool entries, JsonWriter *w) {
         CustomReading reading;
         int r;
 
@@ -42,7 +42,7 @@ static int unit_write_custom(const Unit *u, unsigned i, uint64_t window, JsonWri
         if (r < 0)
                 return r == -EAGAIN ? 0 : r;
         custom_reading_write(&reading, u->manager->custom.probes[i].manifest,
-                             u->manager->config.minimum_samples, device_format, w);
+                             u->manager->config.minimum_samples, entries ? device_format : NULL, w);
         custom_reading_done(&reading);
         return 0;
 }
@@ -69,24 +69,24 @@ double unit_get_custom_value(const Unit *u, const char *path, CustomField field,
         return NAN;
 }
 
-static int unit_write_all_custom(const Unit *u, uint64_t window, sd_json_variant **ret) {
+static int unit_write_all_custom(const Unit *u, uint64_t window, bool entries, sd_json_variant **ret) {
         _cleanup_json_writer_ JsonWriter w;
         int r = 0;
 
         json_writer_begin(&w, /* text= */ false);
         for (unsigned i = 0; i < CUSTOM_PROBES_MAX && r >= 0; i++)
                 if (u->custom[i].map)
-                        r = unit_write_custom(u, i, window, &w);
+                        r = unit_write_custom(u, i, window, entries, &w);
         return r < 0 ? r : json_writer_finish_variant(&w, ret);
 }
 
-int unit_custom_to_json(const Unit *u, uint64_t window, sd_json_variant **ret) {
+int unit_custom_to_json(const Unit *u, uint64_t window, bool entries, sd_json_variant **ret) {
         bool any = false;
 
         *ret = NULL;
         for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++)
                 any = any || u->custom[i].map;
-        return any && u->view ? unit_write_all_custom(u, window, ret) : 0;
+        return any && u->view ? unit_write_all_custom(u, window, entries, ret) : 0;
 }
 
 static int unit_write_exports(const Unit *u, JsonWriter *w) {

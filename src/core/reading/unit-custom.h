@@ -6,8 +6,9 @@
 #include "custom-metric.h"
 #include "manager.h"
 
-/* A window as an object of probes; NULL: the unit is observed with none. */
-int unit_custom_to_json(const Unit *u, uint64_t window, sd_json_variant **ret);
+/* A window as an object of probes; NULL: the unit is observed with none. entries: with those of metrics that
+ * have labels. */
+int unit_custom_to_json(const Unit *u, uint64_t window, bool entries, sd_json_variant **ret);
 
 /* Value of "PROBE.METRIC" (custom-metric.h); NaN: there is none. */
 double unit_get_custom_value(const Unit *u, const char *path, CustomField field, uint64_t now,
