@@ -10,7 +10,7 @@ import time
 
 import scenario
 from scenario import attach, check, equal, qosctl, run, test, wait_for, within
-from test_flows import Flows, network
+from test_flows import COUNTS, Flows, network, ss
 
 
 def receiving(unit):
@@ -244,4 +244,66 @@ def token_bucket():
               f"{key}, with {segments} segments before, sent within {spread} ns: {t}")
     for client in clients:
         client.kill()
+    run("ip", "link", "del", device)
+
+
+def link_in_the_vm(netns, device):
+    """A veth device here, with its peer in the namespace, and a VLAN on both; their addresses here."""
+    run("ip", "netns", "add", netns)
+    run("ip", "link", "add", device, "type", "veth", "peer", "name", "peer", "netns", netns)
+    for ns, name, host in ([], device, 1), (["-n", netns], "peer", 2):
+        vlan = f"{name}.5"
+        for command in (("link", "add", "link", name, "name", vlan, "type", "vlan", "id", "5"),
+                        ("addr", "add", f"10.204.0.{host}/24", "dev", name),
+                        ("addr", "add", f"10.205.0.{host}/24", "dev", vlan),
+                        ("link", "set", name, "up"), ("link", "set", vlan, "up")):
+            run("ip", *ns, *command)
+    return {device: "10.204.0.1", f"{device}.5": "10.205.0.1"}
+
+
+@test(deadline=120, needs_vm="the development kernel has no VLAN and no fq", vm="nightly")
+def links_of_all_kinds():
+    """Over a veth, a VLAN on it, with each queueing discipline, with and without segmentation by the device, bytes are
+    those that sock_diag has, and segments have times on both ways. Only those that fq delays are paced."""
+    netns, device = f"{scenario.prefix}-links", f"{scenario.prefix[-8:]}l"
+    addresses = link_in_the_vm(netns, device)
+    u = Flows()
+    attach(u, "--probes=requests,network")
+    u.start()
+    for name, address in addresses.items():
+        for discipline, segments in ("pfifo", 65535), ("fq_codel", 65535), ("fq", 65535), ("fq", 1):
+            what = f"{name}, {discipline}, {segments}"
+            run("tc", "qdisc", "replace", "dev", device, "root", discipline)
+            run("ip", "link", "set", "dev", name, "gso_max_segs", str(segments))
+            before = network(u)
+            code = f"""
+import socket
+s = socket.create_connection(('{address}', {u.port}))
+for i in range(20):
+    s.sendall(b'x' * 5000)
+    n = 40000
+    while n: n -= len(s.recv(n))
+print('done', flush=True)
+s.recv(1)"""
+            client = subprocess.Popen([*scenario.nsenter(netns), "python3", "-c", code], stdout=subprocess.PIPE,
+                                      text=True)
+            u.do("s = server.accept()[0]")
+            if discipline == "fq":
+                u.do("s.setsockopt(socket.SOL_SOCKET, 47, 4000000)")     # SO_MAX_PACING_RATE, bytes/s
+            u.do("for i in range(20):\n n = 5000\n while n: n -= len(s.recv(n))\n s.sendall(b'y' * 40000)")
+            equal(client.stdout.readline(), "done\n", what)
+            kernel, = ss("sport", f"= :{u.port}")
+            f = wait_for("all is recorded",
+                         lambda: (f := network(u))["bytesAcked"] - before["bytesAcked"] == kernel["bytesAcked"] and f)
+            equal({key: f[key] - before[key] for key in COUNTS}, kernel, what)
+            equal(f["bytesReceived"] - before["bytesReceived"], 100000, what)
+            for way in "receiving", "transmitting":
+                equal(f[way]["total"]["count"] > before[way]["total"]["count"], True, f"{what}: segments {way}")
+            equal(f["transmitting"]["pacing"]["count"] > before["transmitting"]["pacing"]["count"],
+                  discipline == "fq", f"{what}: paced")
+            equal(f["rtt"]["count"] > before["rtt"]["count"], True, f"{what}: round trips")
+            # No state is left on this side
+            client.kill()
+            u.do("s.recv(1); s.close()")
+            wait_for("the connection is gone", lambda: not ss("sport", f"= :{u.port}"))
     run("ip", "link", "del", device)
