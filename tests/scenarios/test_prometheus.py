@@ -168,6 +168,8 @@ def one_reset_over_an_attach():
         for i in range(2):
             # No scrape has any of the small numbers
             systemctl("stop", *UNITS)
+            # Prometheus takes no created timestamp from before its mark that the series have ended
+            wait_for("the exporter is missed", lambda: w.prometheus.query("up{job='qosd'}") == [0], 30)
             qosctl("detach", s.name)
             attach(s)
             load(s, connections=4, number=200 * (i + 1))
