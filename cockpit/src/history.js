@@ -4,7 +4,7 @@
 
 import { NSEC_PER_SEC } from "./format.js";
 
-const DISTRIBUTION = "requests.server.latency";
+const DISTRIBUTIONS = ["requests.server.latency", "requests.server.firstByte"];
 // Steps that may have changed since they were read: a sample moves until the end of its response
 const SETTLED_USEC = 70e6;
 // A chart shows no more columns than that
@@ -34,10 +34,12 @@ export class History {
             step: this.stepNsec,
         };
         const all = await connection.call("History", parameters);
-        const buckets = await connection.call("History", { ...parameters, metrics: [DISTRIBUTION] });
-        const histograms = new Map(buckets.steps.map(step => [step.timestamp, step.histograms?.[0]]));
-        for (const step of all.steps)
-            this.steps.set(step.timestamp, { ...step, histogram: histograms.get(step.timestamp) });
+        const buckets = await connection.call("History", { ...parameters, metrics: DISTRIBUTIONS });
+        const histograms = new Map(buckets.steps.map(step => [step.timestamp, step.histograms]));
+        for (const step of all.steps) {
+            const [histogram, firstByte] = histograms.get(step.timestamp) ?? [];
+            this.steps.set(step.timestamp, { ...step, histogram, firstByte });
+        }
         for (const timestamp of this.steps.keys()) {
             if (timestamp < begin - this.stepNsec / 1000) this.steps.delete(timestamp);
         }
@@ -91,7 +93,7 @@ export class History {
 
     // Figures of the whole range: sums, and quantiles of the merged distributions
     sum() {
-        const sum = { count: 0, covered: 0, errors: {}, buckets: [] };
+        const sum = { count: 0, covered: 0, errors: {}, max: undefined, latency: [], firstByte: [] };
         for (const step of this.steps.values()) {
             const server = step.requests?.server;
             sum.covered += step.covered;
@@ -99,23 +101,34 @@ export class History {
             sum.count += server.count ?? 0;
             for (const [kind, n] of Object.entries(server.errors ?? {}))
                 sum.errors[kind] = (sum.errors[kind] ?? 0) + n;
-            for (const { index, count } of bucketsOf(step.histogram))
-                sum.buckets.push([bound(index, step.histogram.schema), count]);
+            if (server.latency?.max !== undefined) sum.max = Math.max(sum.max ?? 0, server.latency.max);
+            for (const [histogram, merged] of [
+                [step.histogram, sum.latency],
+                [step.firstByte, sum.firstByte],
+            ]) {
+                for (const { index, count } of bucketsOf(histogram))
+                    merged.push([bound(index, histogram.schema), count]);
+            }
         }
-        sum.buckets.sort(([a], [b]) => a - b);
+        sum.latency.sort(([a], [b]) => a - b);
+        sum.firstByte.sort(([a], [b]) => a - b);
         return {
             count: sum.count,
             errors: sum.errors,
             covered: sum.covered,
             rate: sum.covered > 0 ? (sum.count * NSEC_PER_SEC) / sum.covered : undefined,
-            latency: Object.fromEntries(
-                [
-                    ["p50", 0.5],
-                    ["p90", 0.9],
-                    ["p99", 0.99],
-                    ["p999", 0.999],
-                ].map(([name, q]) => [name, quantile(sum.buckets, q)]),
-            ),
+            firstByte: { p99: quantile(sum.firstByte, 0.99) },
+            latency: {
+                max: sum.max,
+                ...Object.fromEntries(
+                    [
+                        ["p50", 0.5],
+                        ["p90", 0.9],
+                        ["p99", 0.99],
+                        ["p999", 0.999],
+                    ].map(([name, q]) => [name, quantile(sum.latency, q)]),
+                ),
+            },
         };
     }
 }

@@ -95,10 +95,19 @@ export class UnitPage {
             states: areaChart(_("Threads by state"), format.real),
         };
         this.phases = h("div");
+        this.phasesWindow = h("p.note");
         this.endpoints = h("div.scroll");
         this.peers = h("div.scroll");
         this.map = new DependencyMap(_("Units that send requests to each other, around this one"), this.unit);
         this.probes = h("div");
+        // What is not shown without readings: charts are of the past
+        this.current = [
+            h("section.card", { id: "figures" }, this.buildFigures(), this.about),
+            h("section.card", {}, h("h2", {}, _("Phases of a request")), this.phases, this.phasesWindow),
+            h("section.card", {}, h("h2", {}, _("Endpoints")), this.endpoints),
+            h("section.card", {}, h("h2", {}, _("Dependencies")), this.map.element, this.peers),
+        ];
+        const [figures, ...details] = this.current;
         this.element = h(
             "main",
             {},
@@ -127,15 +136,13 @@ export class UnitPage {
             ),
             this.problem,
             this.diagnosis.element,
-            h("section.card", { id: "figures" }, this.buildFigures(), this.about),
+            figures,
             h(
                 "div.charts",
                 {},
                 Object.values(this.charts).map(chart => h("section.card", {}, chart.element)),
             ),
-            h("section.card", {}, h("h2", {}, _("Phases of a request")), this.phases),
-            h("section.card", {}, h("h2", {}, _("Endpoints")), this.endpoints),
-            h("section.card", {}, h("h2", {}, _("Dependencies")), this.map.element, this.peers),
+            details,
             this.probes,
             this.thresholds.element,
             this.settings.element,
@@ -171,6 +178,12 @@ export class UnitPage {
         const seconds = Number(this.window.value);
         const [, range] = WINDOWS.find(([w]) => w === seconds);
         this.seconds = seconds;
+        setText(
+            this.phasesWindow,
+            seconds > WINDOW_MAX_SEC
+                ? cockpit.format(_("Of the last $0: the history has no phases."), format.span(WINDOW_MAX_SEC * SEC))
+                : "",
+        );
         this.history = new History(this.unit, range);
         this.live?.close();
         this.live = new Live(
@@ -255,6 +268,9 @@ export class UnitPage {
 
     show(snapshot, recent) {
         this.problem.hidden = true;
+        this.current.forEach(section => {
+            section.hidden = false;
+        });
         this.element.dataset.seq = snapshot.seq;
         const server = snapshot.requests?.server ?? {};
         if (this.seconds <= WINDOW_MAX_SEC) {
@@ -263,20 +279,26 @@ export class UnitPage {
                 rate: server.rate,
                 errors: errorCount(server.errors),
                 kinds: server.errors,
+                firstByte: server.firstByte?.p99,
+                cost: snapshot.cost?.share,
             });
             setText(this.about, this.describe(snapshot));
         }
         const oldest = server.oldestInFlight;
         const age = oldest === undefined ? "" : ` (${cockpit.format(_("oldest $0"), format.duration(oldest))})`;
         this.setFigure("inFlight", server.inFlight, format.count(server.inFlight) + age);
-        this.setFigure("firstByte", server.firstByte?.p99, format.duration(server.firstByte?.p99));
-        this.setFigure("cost", snapshot.cost?.share, format.percent(snapshot.cost?.share));
         this.showPhases(server);
         this.showTables(recent);
     }
 
     showSum(sum) {
-        this.setFigures({ ...sum.latency, rate: sum.rate, errors: errorCount(sum.errors), kinds: sum.errors });
+        this.setFigures({
+            ...sum.latency,
+            rate: sum.rate,
+            errors: errorCount(sum.errors),
+            kinds: sum.errors,
+            firstByte: sum.firstByte.p99,
+        });
         setText(
             this.about,
             cockpit.format(_("Requests of $0, as far as the unit was observed"), format.span(sum.covered)),
@@ -289,8 +311,10 @@ export class UnitPage {
     }
 
     setFigures(f) {
-        for (const key of ["p50", "p90", "p99", "p999", "max"]) this.setFigure(key, f[key], format.duration(f[key]));
+        for (const key of ["p50", "p90", "p99", "p999", "max", "firstByte"])
+            this.setFigure(key, f[key], format.duration(f[key]));
         this.setFigure("rate", f.rate, format.rate(f.rate));
+        this.setFigure("cost", f.cost, format.percent(f.cost));
         const kinds = Object.entries(f.kinds ?? {})
             .filter(([, n]) => n > 0)
             .map(([kind, n]) => `${kind} ${n}`)
@@ -361,6 +385,10 @@ export class UnitPage {
 
     fail(error) {
         this.problem.hidden = false;
+        this.current.forEach(section => {
+            section.hidden = true;
+        });
+        this.probes.replaceChildren();
         setText(
             this.problem,
             error.name === "NotAttached"

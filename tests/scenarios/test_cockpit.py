@@ -52,6 +52,34 @@ def shown_figures(b):
     })()""")
 
 
+@test(nightly=True, deadline=120)
+def figures_of_ten_minutes():
+    """Over ten minutes, a unit has the figures of all requests since it was attached, from the history."""
+    s = start_served(mode="thread")
+    with logged_in() as b:
+        b.click(f"tr[data-unit='{s.name}'] a")
+        load(s, connections=4, number=4000)
+        load(s, connections=4, number=2000, think_us=2000)
+        latency, first_byte = (varlink("Get", unit=s.name, window=0)["requests"]["server"][k]
+                               for k in ("latency", "firstByte"))
+        b.evaluate("page.querySelector('#window').value = '600'")
+        b.evaluate("page.querySelector('#window').dispatchEvent(new Event('change'))")
+
+        def shown():
+            return b.evaluate("""Object.fromEntries([...page.querySelectorAll("[data-figure]")]
+                .map(e => [e.dataset.figure, Number(e.dataset.value)]))""")
+
+        def same():
+            steps, f = varlink("History", unit=s.name, step=10 * SEC)["steps"], shown()
+            n, covered = (sum(v) for v in zip(*((x["requests"]["server"]["count"], x["covered"]) for x in steps)))
+            return n == 6000 and abs(f["rate"] - n * SEC / covered) < 1e-6 and f
+        f = wait_for("the page has the steps of all requests", same, 40, pause=0.2)
+        equal(f["max"], latency["max"], "the longest")
+        for name, want in ("p50", latency["p50"]), ("p99", latency["p99"]), ("firstByte", first_byte["p99"]):
+            within(f[name], want, 0.1, 0, name)
+        equal((f["errors"], b.messages()), (0, []), "errors, messages of the page")
+
+
 def set_threshold(b, **fields):
     for name, value in fields.items():
         b.type(f"#threshold-{name}", value)

@@ -46,6 +46,16 @@ def restarts():
         b.wait("delete page.querySelector('main').dataset.seq")
         b.wait("!!page.querySelector('main').dataset.seq", 20)
 
+        shown = "page.querySelector('#figures').offsetParent !== null"
+        check(b.evaluate(shown), "figures are not shown")
+        scenario.systemctl("stop", "qosd.service")
+        b.wait(f"!({shown}) && {has_text('It is tried again', '.notice[role=alert]')}", 20)
+        scenario.systemctl("start", "qosd.service")
+        scenario.wait_qosd()
+        b.wait(has_text("The unit is not attached"), 20)
+        attach(s)
+        b.wait(shown, 20)
+
 
 @contextlib.contextmanager
 def control_group(name):
