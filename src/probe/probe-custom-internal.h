@@ -42,6 +42,16 @@ void custom_object_set_elements(CustomObject *c, uint32_t elements);
 int custom_object_add_program(CustomObject *c, const char *name, const char *hook, int fd);
 int custom_object_add_link(CustomObject *c, int fd);
 
+/* Maps of the daemon, for programs. */
+typedef struct CustomMaps {
+        int groups, sockets;
+} CustomMaps;
+
+/* probe-custom.c: loads and attaches all programs, or none. ret_reason: why it failed; NULL: see the
+ * error. */
+int custom_object_new(const CustomMaps *maps, unsigned index, const CustomSpec *spec, CustomObject **ret,
+                      char **ret_reason);
+
 /* probe-custom-store.c */
 int custom_object_find_links(CustomObject *c);
 void custom_object_store(Probe *p, const CustomObject *c);

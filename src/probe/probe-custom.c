@@ -225,7 +225,7 @@ static int custom_attach(CustomObject *c, struct bpf_program *program, const Cus
 
 /* ---- loading ------------------------------------------------------------------------------------------ */
 
-static int object_set_maps(const Probe *p, struct bpf_object *object, int prototype, char **reason) {
+static int object_set_maps(const CustomMaps *maps, struct bpf_object *object, int prototype, char **reason) {
         struct bpf_map *map;
         int r;
 
@@ -235,18 +235,19 @@ static int object_set_maps(const Probe *p, struct bpf_object *object, int protot
         r = bpf_map__set_inner_map_fd(map, prototype);
         map = bpf_object__find_map_by_name(object, "qosd_groups");
         if (r >= 0 && map)
-                r = bpf_map__reuse_fd(map, p->map_fds[MAP_GROUPS]);
+                r = bpf_map__reuse_fd(map, maps->groups);
         map = bpf_object__find_map_by_name(object, "qosd_sockets");
         if (r >= 0 && map)
-                r = bpf_map__reuse_fd(map, p->map_fds[MAP_CONNS]);
+                r = bpf_map__reuse_fd(map, maps->sockets);
         return r;
 }
 
 /* What the verifier said last, without the lines that count its work. */
 static const char* log_get_last_line(char *log) {
         const char *last = "";
+        char *state;
 
-        for (char *line = strtok(log, "\n"); line; line = strtok(NULL, "\n"))
+        for (char *line = strtok_r(log, "\n", &state); line; line = strtok_r(NULL, "\n", &state))
                 if (!startswith(line, "processed ") && !startswith(line, "verification time") &&
                     !startswith(line, "stack depth") && *line)
                         last = line;
@@ -301,7 +302,7 @@ static int object_attach(CustomObject *c, const CustomSpec *spec, char **reason)
         return r;
 }
 
-int custom_object_new(Probe *p, unsigned index, const CustomSpec *spec, CustomObject **ret,
+int custom_object_new(const CustomMaps *maps, unsigned index, const CustomSpec *spec, CustomObject **ret,
                       char **ret_reason) {
         LIBBPF_OPTS(bpf_object_open_opts, options, .object_name = "custom");
         _cleanup_close_ int prototype = -EBADF;
@@ -323,7 +324,7 @@ int custom_object_new(Probe *p, unsigned index, const CustomSpec *spec, CustomOb
         if (r >= 0)
                 r = prototype = custom_make_map(1, &(struct qos_custom_header) {});
         if (r >= 0)
-                r = object_set_maps(p, c->object, prototype, ret_reason);
+                r = object_set_maps(maps, c->object, prototype, ret_reason);
         if (r >= 0)
                 r = object_set_constants(c->object, spec, ret_reason);
         if (r >= 0)
@@ -342,7 +343,6 @@ int custom_object_new(Probe *p, unsigned index, const CustomSpec *spec, CustomOb
                 custom_object_free(c);
                 return r;
         }
-        custom_object_store(p, c);
         *ret = c;
         return 0;
 }

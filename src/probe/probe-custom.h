@@ -33,10 +33,16 @@ typedef struct CustomSpec {
         int manifest_fd;                        /* what the process wrote that has checked the manifest */
 } CustomSpec;
 
-/* Loads and attaches all programs, or none. index: number of the probe. ret_reason: why it failed; NULL: see
- * the error. */
-int custom_object_new(Probe *p, unsigned index, const CustomSpec *spec, CustomObject **ret,
-                      char **ret_reason);
+/* Loads and attaches all programs, or none, in a thread. index: number of the probe. What spec points to is
+ * needed until the handler is called, once and from the event loop, which frees the start. reason: why it
+ * failed; NULL: see the error. object: to be taken. */
+typedef struct CustomStart CustomStart;
+typedef void (*custom_start_handler_t)(int error, const char *reason, CustomObject *object, void *userdata);
+int custom_start_new(Probe *p, unsigned index, const CustomSpec *spec, custom_start_handler_t handler,
+                     void *userdata, CustomStart **ret);
+/* Waits for the end of the thread. */
+CustomStart* custom_start_free(CustomStart *s);
+
 /* Closes all, also maps of units. */
 CustomObject* custom_object_free(CustomObject *c);
 /* The same, before the process ends: what is in the descriptor store continues to count. */

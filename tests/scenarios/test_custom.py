@@ -348,6 +348,49 @@ def stopped_checker():
         os.rename(CHECKER + ".kept", CHECKER)
 
 
+# Each program takes the verifier some hundred thousand steps
+SLOW = """
+#include <qosd/qosd-probe.h>
+QOSD_COUNTER(programs);
+#define PROGRAM(n) \\
+SEC("raw_tp/sched_process_exec") \\
+int on_exec_##n(struct bpf_raw_tracepoint_args *ctx) { \\
+        struct qosd_unit unit; \\
+        unsigned long long x = ctx->args[0]; \\
+        for (int i = 0; i < 100000; i++) \\
+                x = x * 3 + n; \\
+        if (x != 0 && qosd_unit_of_current(&unit)) \\
+                qosd_count(&programs, &unit, 1); \\
+        return 0; \\
+}
+PROGRAM(0) PROGRAM(1) PROGRAM(2) PROGRAM(3) PROGRAM(4) PROGRAM(5) PROGRAM(6) PROGRAM(7) PROGRAM(8) PROGRAM(9)
+PROGRAM(10) PROGRAM(11) PROGRAM(12) PROGRAM(13) PROGRAM(14) PROGRAM(15) PROGRAM(16) PROGRAM(17) PROGRAM(18) PROGRAM(19)
+char LICENSE[] SEC("license") = "GPL";
+"""
+
+
+@test(deadline=120, own_daemon=True)
+def loading_takes_long():
+    """While the verifier is busy with a probe, other clients are served; a unit that is detached meanwhile, and
+    attached again, is observed with it afterwards."""
+    with installed(texts={"slow": SLOW}):
+        u = Unit("/bin/sh -c 'sleep infinity'", type="exec").start()
+        qosctl("attach", u.name)
+
+        def begin():
+            client = subprocess.Popen(["qosctl", "attach", u.name, "--probes=requests,custom:slow"], text=True,
+                                      stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            wait_for("it is being loaded", lambda: rows_of("slow")[0].get("reason") == "is being loaded")
+            return client
+        client = begin()
+        qosctl("detach", u.name)
+        check("was detached before its programs were loaded" in client.communicate()[1], "error")
+        equal(begin().wait(), 0, "attach")
+        equal({p["state"] for p in rows_of("slow")}, {"attached"}, "states")
+        u.restart()
+        wait_for("they count", lambda: custom(u, "slow.programs.count") >= 20)
+
+
 @test(deadline=90, own_daemon=True)
 def checker_hangs():
     """While the process that checks a probe hangs, other clients are served; the attach ends with it, or at its

@@ -21,31 +21,23 @@ static bool unit_wants_custom(const Unit *u, unsigned i) {
 
 /* ---- programs ----------------------------------------------------------------------------------------- */
 
-static int custom_load_files(Manager *m, unsigned i, const CustomFiles *f, char **reason) {
+/* What is needed while programs are being loaded. */
+struct CustomLoad {
+        CustomFiles files;
         CustomPlace metrics[QOS_CUSTOM_METRICS];
-        _cleanup_free_ CustomAttachment *attachments = new0(CustomAttachment, f->manifest->n_programs);
-        const CustomSpec spec = {
-                .elf = f->elf,
-                .elf_size = f->elf_size,
-                .layout = f->manifest->layout,
-                .metrics = metrics,
-                .n_metrics = f->manifest->n_metrics,
-                .attachments = attachments,
-                .n_attachments = f->manifest->n_programs,
-                .manifest_fd = f->manifest_fd,
-        };
+        CustomAttachment *attachments;
+        CustomStart *start;
+};
 
-        if (!attachments)
-                return -ENOMEM;
-        for (size_t k = 0; k < f->manifest->n_metrics; k++)
-                metrics[k] = (CustomPlace) { f->manifest->metrics[k].name, f->manifest->metrics[k].place };
-        for (size_t k = 0; k < f->manifest->n_programs; k++) {
-                const CustomProgram *p = f->manifest->programs + k;
+static CustomLoad* custom_load_free(CustomLoad *l) {
+        if (!l)
+                return NULL;
 
-                attachments[k] = (CustomAttachment) { p->name, p->type, p->path, p->symbol, p->provider,
-                                                      p->perf_type, p->perf_config, p->frequency };
-        }
-        return custom_object_new(m->probe, i, &spec, &m->custom.probes[i].object, reason);
+        custom_start_free(l->start);
+        free(l->attachments);
+        custom_files_done(&l->files);
+        free(l);
+        return NULL;
 }
 
 static void custom_fail(Manager *m, unsigned i, int error, const char *reason) {
@@ -54,30 +46,77 @@ static void custom_fail(Manager *m, unsigned i, int error, const char *reason) {
                                  strempty(m->custom.probes[i].reason));
 }
 
-static void on_checked(int error, const char *reason, CustomFiles *f, void *userdata) {
-        Manager *m = ASSERT_PTR(userdata);
-        _cleanup_free_ char *failure = NULL;
-        unsigned i = m->custom.checked;
-        CustomCheck *check = TAKE_PTR(m->custom.check);
-
-        if (!m->custom.outdated && error >= 0) {
-                error = custom_load_files(m, i, f, &failure);
-                reason = failure;
-        }
-        if (!m->custom.outdated && error < 0)
-                custom_fail(m, i, error, reason);
-        else if (!m->custom.outdated) {
-                m->custom.probes[i].manifest = TAKE_PTR(f->manifest);
-                log_info("Loaded custom probe '%s', SHA-256 of its object file is %s.",
-                         probe_mask_custom_name(i), m->custom.probes[i].manifest->sha256);
-        }
-        custom_check_free(check);
+static void custom_end_load(Manager *m, int error, const char *reason) {
+        if (error < 0 && !m->custom.outdated)
+                custom_fail(m, m->custom.checked, error, reason);
+        m->custom.check = custom_check_free(m->custom.check);
+        m->custom.load = custom_load_free(m->custom.load);
         custom_update(m);
         manager_emit_state_changed(m);
         manager_emit_programs_loaded(m);
 }
 
-/* Checks files, one probe at a time. */
+static void on_loaded(int error, const char *reason, CustomObject *object, void *userdata) {
+        Manager *m = ASSERT_PTR(userdata);
+        CustomProbe *p = m->custom.probes + m->custom.checked;
+
+        if (m->custom.outdated)
+                custom_object_unload(object);
+        else if (error >= 0) {
+                p->object = object;
+                p->manifest = TAKE_PTR(m->custom.load->files.manifest);
+                log_info("Loaded custom probe '%s', SHA-256 of its object file is %s.",
+                         probe_mask_custom_name(m->custom.checked), p->manifest->sha256);
+        }
+        custom_end_load(m, error, reason);
+}
+
+/* Takes the files. */
+static int custom_load_files(Manager *m, CustomFiles *f) {
+        CustomLoad *l = m->custom.load = new0(CustomLoad, 1);
+        const CustomManifest *manifest = f->manifest;
+        CustomSpec spec;
+
+        if (!l)
+                return -ENOMEM;
+        l->files = *f;
+        *f = (CustomFiles) { .manifest_fd = -EBADF };
+        l->attachments = new0(CustomAttachment, manifest->n_programs);
+        if (!l->attachments)
+                return -ENOMEM;
+        spec = (CustomSpec) {
+                .elf = l->files.elf,
+                .elf_size = l->files.elf_size,
+                .layout = manifest->layout,
+                .metrics = l->metrics,
+                .n_metrics = manifest->n_metrics,
+                .attachments = l->attachments,
+                .n_attachments = manifest->n_programs,
+                .manifest_fd = l->files.manifest_fd,
+        };
+        for (size_t k = 0; k < manifest->n_metrics; k++)
+                l->metrics[k] = (CustomPlace) { manifest->metrics[k].name, manifest->metrics[k].place };
+        for (size_t k = 0; k < manifest->n_programs; k++) {
+                const CustomProgram *p = manifest->programs + k;
+
+                l->attachments[k] = (CustomAttachment) { p->name, p->type, p->path, p->symbol, p->provider,
+                                                         p->perf_type, p->perf_config, p->frequency };
+        }
+        return custom_start_new(m->probe, m->custom.checked, &spec, on_loaded, m, &l->start);
+}
+
+static void on_checked(int error, const char *reason, CustomFiles *f, void *userdata) {
+        Manager *m = ASSERT_PTR(userdata);
+
+        if (error >= 0 && !m->custom.outdated)
+                error = custom_load_files(m, f);
+        if (error < 0 || m->custom.outdated)
+                custom_end_load(m, error, reason);
+        else
+                m->custom.check = custom_check_free(m->custom.check);
+}
+
+/* Checks files and loads programs, one probe at a time. */
 static void custom_begin_load(Manager *m, unsigned i) {
         _cleanup_free_ char *reason = NULL;
         int r;
@@ -114,7 +153,7 @@ static void custom_forget(Manager *m, unsigned i) {
 }
 
 static void custom_unload(Manager *m, unsigned i) {
-        if (m->custom.check && m->custom.checked == i)
+        if ((m->custom.check || m->custom.load) && m->custom.checked == i)
                 m->custom.outdated = true;
         custom_forget(m, i);
         m->custom.probes[i].object = custom_object_unload(m->custom.probes[i].object);
@@ -133,6 +172,7 @@ void custom_stop(Manager *m) {
 
 void custom_done(Manager *m) {
         m->custom.check = custom_check_free(m->custom.check);
+        m->custom.load = custom_load_free(m->custom.load);
         custom_stop_timers(m);
         for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++) {
                 custom_forget(m, i);
@@ -299,7 +339,8 @@ static void custom_update_one(Manager *m, unsigned i) {
 
         FOREACH_UNIT(u, m)
                 any = any || (u->view && unit_wants_custom(u, i));
-        if (any && !m->custom.probes[i].object && !m->custom.probes[i].reason && !m->custom.check)
+        if (any && !m->custom.probes[i].object && !m->custom.probes[i].reason && !m->custom.check &&
+            !m->custom.load)
                 custom_begin_load(m, i);
         if (m->custom.probes[i].object)
                 FOREACH_UNIT(u, m) {
@@ -472,8 +513,9 @@ int custom_add_info(Manager *m, ProbesInfo *info) {
                 else {
                         if (m->custom.probes[i].reason)
                                 program.reason = strdup(m->custom.probes[i].reason);
-                        else if (m->custom.check && m->custom.checked == i)
-                                program.reason = strdup("is being checked");
+                        else if ((m->custom.check || m->custom.load) && m->custom.checked == i)
+                                program.reason = strdup(m->custom.check ? "is being checked" :
+                                                                          "is being loaded");
                         c.error = info_add(info, &program);
                 }
                 if (c.error < 0)

@@ -10,6 +10,7 @@
 
 typedef struct ChildJob ChildJob;
 typedef struct CustomCheck CustomCheck;
+typedef struct CustomLoad CustomLoad;
 typedef struct CustomObject CustomObject;
 typedef struct Manager Manager;
 typedef struct ProbesInfo ProbesInfo;
@@ -35,7 +36,8 @@ typedef struct CustomProbe {
 typedef struct CustomProbes {
         CustomProbe probes[CUSTOM_PROBES_MAX]; /* by their number */
         CustomCheck *check;     /* of the files of one that is about to be loaded; NULL: none */
-        unsigned checked;       /* its number */
+        CustomLoad *load;       /* after it; NULL: none */
+        unsigned checked;       /* number of the probe */
         bool outdated;          /* it is no longer needed, or was meanwhile */
         sd_event_source *timer; /* measures costs; NULL: nothing is loaded */
         sd_event_source *iterate; /* runs iterators; NULL: there are none */
