@@ -175,8 +175,8 @@ def direct():
     equal(after["writes"] - figures["writes"], 30, "writes after the restart")
 
 
-@test(deadline=120, quiet="alone", needs_vm="each of a few requests counts, and the kernel of the lab hides a process "
-      "and the interrupts above it from programs")
+@test(deadline=120, needs_vm="each of a few requests counts, and the kernel of the lab hides a process and the "
+      "interrupts above it from programs")
 def merges():
     """What a unit submits is done as requests or merged with one, as the kernel counts it for the disk; a single one is
     not merged."""
