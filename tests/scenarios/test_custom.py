@@ -745,3 +745,16 @@ def threads_by_state():
         window = 60 * 10 ** 9
         many = varlink("GetMany", units=[u.name], window=window)["snapshots"][0]["custom"]["threads"]["seen"]
         check(many["count"] >= 7 * n and "entries" not in many, f"GetMany: {many}")
+
+
+@test(deadline=60, own_daemon=True)
+def kills_for_want_of_memory():
+    """The program is accepted, and does not count a process that ends otherwise. There is no memory controller here,
+    and no compiler in the virtual machine, so that nothing is killed for want of memory."""
+    with installed("oom"):
+        u = Worker()
+        u.start()
+        attach(u, "--probes=requests,custom:oom")
+        equal([p["state"] for p in rows_of("oom")], ["attached"], "state")
+        u.do("import subprocess\nwith subprocess.Popen(['/bin/sleep', 'infinity']) as p: p.kill()")
+        equal(custom(u, "oom.kills.count"), 0, "kills")
