@@ -97,6 +97,7 @@ cockpit.locale({
     "Units that send requests to each other, around this one": [null, "Units um diese, die einander Anfragen senden"],
     "Value": [null, "Wert"],
     "Violated thresholds": [null, "Verletzte Schwellwerte"],
+    "Waiting for readings.": [null, "Warte auf Messwerte."],
     "Window": [null, "Zeitfenster"],
     "a program": [null, "ein Programm"],
     "administrator": [null, "Administrator"],

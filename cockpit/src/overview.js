@@ -79,6 +79,7 @@ export class Overview {
         this.filter = "";
         this.violations = [];
         this.reading = false;
+        this.received = false; // an overview on this connection
         this.sparklines = new Sparklines();
         this.dialog = new AttachDialog();
         this.build();
@@ -167,6 +168,7 @@ export class Overview {
 
     onState() {
         if (!this.bus.connected) {
+            this.received = false;
             this.rows.forEach(row => this.sparklines.remove(row.spark));
             this.rows.clear();
             this.violations = [];
@@ -177,7 +179,8 @@ export class Overview {
 
     onOverview(units) {
         const now = Date.now();
-        let added = false;
+        let added = !this.received;
+        this.received = true;
         for (const u of units) {
             let row = this.rows.get(u.unit);
             if (!row) {
@@ -284,6 +287,7 @@ export class Overview {
                 this.bus.problem === ""
                     ? _("qosd is not running. The page goes on when it is back.")
                     : cockpit.format(_("There is no connection to qosd ($0). It is tried again."), this.bus.problem);
+        else if (!this.received) text = _("Waiting for readings.");
         else if (this.rows.size === 0) text = _("No unit is attached.");
         else if (shown.length === 0) text = _("No attached unit has this in its name.");
         setText(this.empty, text);

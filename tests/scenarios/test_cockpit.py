@@ -158,7 +158,8 @@ def without_rights():
 
 @test(own_daemon=True, nightly=True, deadline=180)
 def settings():
-    """Further probes and exclusions are applied, and the unit is kept across boots, and no longer."""
+    """Further probes and exclusions are applied, their metrics are shown, and the unit is kept across boots, and no
+    longer."""
     s = start_served(mode="thread")
 
     def holds():
@@ -172,7 +173,13 @@ def settings():
         b.wait(has_text("without http:/healthz port:9100"), 30)
         equal([(h["probes"], h["exclude"]) for h in holds()],
               [(["requests", "cpu", "network"], ["http:/healthz", "port:9100"])], "holds")
-        b.wait("[...page.querySelectorAll('summary')].some(e => e.innerText === 'Network')", 20)
+        b.wait("page.querySelector('summary')?.innerText === 'Network'", 20)
+        b.click("summary")
+        # What was opened stays open with further readings
+        seq = b.evaluate("page.querySelector('main').dataset.seq")
+        load(s, connections=1, number=10)
+        b.wait(f"page.querySelector('main').dataset.seq > {seq}", 20)
+        check(b.evaluate("page.querySelector('details').open"), "the metrics of the probe were closed")
         b.click("#keep")
         b.wait(has_text("Do not keep across boots"), 30)
         check("unitFile" in [h["type"] for h in holds()], "there is no hold of a unit file")

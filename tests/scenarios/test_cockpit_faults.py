@@ -36,9 +36,14 @@ def restarts():
         attach(s)
         b.wait(row, 20)
 
+        b.evaluate("""void (page.defaultView.texts = [], new MutationObserver(
+                          () => page.defaultView.texts.push(page.querySelector(".empty").textContent))
+                          .observe(page.querySelector(".empty"), { childList: true }))""")
         run("systemctl", "restart", "dbus.service", timeout=30)
         load(s, connections=1, number=1000)
         b.wait(f"{row} && Number(page.querySelector(`tr[data-unit='{s.name}'] .number`).dataset.value) > 0", 30)
+        texts = b.evaluate("page.defaultView.texts")
+        check(texts and not any("No unit" in t for t in texts), f"what was shown meanwhile: {texts}")
 
         b.click(f"tr[data-unit='{s.name}'] a")
         b.wait("!!page.querySelector('main').dataset.seq", 20)
