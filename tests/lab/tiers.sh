@@ -100,17 +100,33 @@ tier_unit() {
         tier_meson unit build
 }
 
-build_sanitizers() {
-        build /var/lib/qosd-build-sanitize -Db_sanitize=address,undefined
+# What lets the tests with sanitizers begin
+SANITIZERS_BEGIN=beside/sanitizers.begin
+
+# Runs beside others: the build, at the priority of what is idle, and once it may begin the tests
+sanitizers_run() {
+        OUTSIDE=1
+        build /var/lib/qosd-build-sanitize -Db_sanitize=address,undefined || return
+        until [[ -e $DIR/$SANITIZERS_BEGIN ]]; do
+                sleep .2
+        done
+        took sanitizers limited sanitizers \
+                tier_meson sanitizers build-sanitize --timeout-multiplier "$SANITIZERS_SLOWER"
+}
+
+# From here on it has a CPU of its own, if the others leave one
+sanitizers_begin() {
+        hurry "${BESIDE[sanitizers]}"
+        : >"$DIR/$SANITIZERS_BEGIN"
 }
 
 tier_sanitizers() {
-        hurry "${BESIDE[sanitizers]}"
-        if ! beside_wait sanitizers; then
-                cat -- "$DIR/beside/sanitizers.log"
-                return 1
-        fi
-        tier_meson sanitizers build-sanitize --timeout-multiplier "$SANITIZERS_SLOWER"
+        local r
+
+        beside_wait sanitizers; r=$?
+        cat -- "$DIR/beside/sanitizers.log"
+        count_meson "$DIR/build-sanitize"
+        return $r
 }
 
 count_last_line() {
@@ -364,7 +380,7 @@ tier() {
         (( ++TIER ))
         say "---- $1 ($TIER of $(( TIER - 1 + ${#TIERS[@]} )), at $(date +%T), $(since_begin) after the beginning)"
         # What runs beside others adds to the results by itself
-        if (( ${#BESIDE[@]} )) && [[ $1 == @(own-daemon|vm|counts) ]]; then
+        if (( ${#BESIDE[@]} )) && [[ $1 == @(own-daemon|sanitizers|vm|counts) ]]; then
                 took=()
         fi
         "${took[@]}" limited "$1" "tier_$1" "${@:2}"; r=$?
@@ -457,7 +473,8 @@ test_all() {
         rm -rf -- "${DIR:?}/beside" "$DIR/own-daemon/own-daemon.log" "$DIR/share/claims"
         mkdir -p -- "$DIR/share/claims"
         kernels_start "${TEST_KERNELS[@]}"
-        beside sanitizers @build_sanitizers
+        rm -f -- "$DIR/build-sanitize/meson-logs/testlog.json"
+        beside sanitizers @run_sanitizers
         QOSD_LAB_DIR=$DIR/own-daemon QOSD_LAB_SHARE=$DIR/share beside own-daemon @own_daemon "${options[@]}"
         beside machines @run_machines "${options[@]}" "${COUNTS_KERNELS[@]}"
         tier unit
@@ -467,6 +484,7 @@ test_all() {
                 tier compiler
         fi
         tier lab --part=together "${options[@]}"
+        sanitizers_begin
         tier own-daemon "${options[@]}"
         # One thread of QEMU, beside which there is a CPU for others
         rm -f -- "$DIR/$KERNELS_IDLE"
