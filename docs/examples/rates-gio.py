@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Prints the rate and the 99th percentile of units when they change, by D-Bus with Gio: rates-gio.py UNIT..."""
+"""Prints the rate and the 99th percentile of units when they change, by D-Bus with Gio: rates-gio.py UNIT...
+
+A larger client of the same interfaces is the page for Cockpit: docs/COCKPIT.md"""
 
 import sys
 

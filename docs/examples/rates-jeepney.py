@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Prints the rate and the 99th percentile of units when they change, by D-Bus without a library in C:
-rates-jeepney.py UNIT..."""
+rates-jeepney.py UNIT...
+
+A larger client of the same interfaces is the page for Cockpit: docs/COCKPIT.md"""
 
 import sys
 

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Prints the rate and the 99th percentile of units once a second, by varlink without a library: rates.py [UNIT...]"""
+"""Prints the rate and the 99th percentile of units once a second, by varlink without a library: rates.py [UNIT...].
+
+A larger client of the same interfaces is the page for Cockpit: docs/COCKPIT.md"""
 
 import json
 import socket
