@@ -623,7 +623,8 @@ def threads_and_resources_by_user():
     u.start()
     for method in ("Threads", "Resources"):
         equal(varlink_error(method, unit=u.name), "NotMeasured", method)
-        equal(varlink_error(method, unit="nothing.service"), "NotAttached", method)
+        equal(varlink_error(method, unit="nothing.service"), "NoSuchUnit", method)
+        equal(varlink_error(method, unit="dbus.service"), "NotAttached", method)
     attach(u, "--probes=requests,cpu")
     for method in ("Threads", "Resources"):
         r = run(*as_user(65534), "varlinkctl", "call", "/run/qosd/org.qosd.QoS", f"org.qosd.QoS.{method}",
