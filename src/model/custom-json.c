@@ -16,6 +16,9 @@ static const char *const syscall_names[] = {
 #include "syscall-names.inc"
 };
 
+/* What is larger is no error number. */
+#define ERRNO_END 4096
+
 /* Size of a label value as text: that of a named value in the manifest. */
 #define LABEL_SIZE 257U
 
@@ -32,8 +35,10 @@ static void label_format(const CustomLabel *l, const uint8_t *bytes, custom_devi
                          char ret[static LABEL_SIZE]) {
         const char *name = NULL;
         uint64_t number;
+        int error;
 
         memcpy(&number, bytes, sizeof(number));
+        error = (int) number;
         switch (l->decoder) {
         case DECODER_STRING:
         case DECODER_INTERFACE: /* the program has read its name: numbers are those of a namespace */
@@ -48,8 +53,8 @@ static void label_format(const CustomLabel *l, const uint8_t *bytes, custom_devi
                 device_name((uint32_t) number, ret, LABEL_SIZE);
                 return;
         case DECODER_ERRNO:
-                /* Functions of the kernel return negative ones */
-                name = strerrorname_np(abs((int) number));
+                /* Functions of the kernel return negative ones, also some without a name */
+                name = strerrorname_np(error > -ERRNO_END && error < 0 ? -error : error);
                 break;
         case DECODER_SYSCALL:
                 name = number < ELEMENTSOF(syscall_names) ? syscall_names[number] : NULL;
@@ -66,6 +71,8 @@ static void label_format(const CustomLabel *l, const uint8_t *bytes, custom_devi
         }
         if (name)
                 (void) snprintf(ret, LABEL_SIZE, "%s", name);
+        else if (l->decoder == DECODER_ERRNO)
+                (void) snprintf(ret, LABEL_SIZE, "%i", error);
         else
                 (void) snprintf(ret, LABEL_SIZE, "%" PRIu64, number);
 }

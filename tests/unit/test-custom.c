@@ -166,7 +166,9 @@ static void device_name(uint32_t device, char *ret, size_t size) {
 static void test_nested(const CustomManifest *m) {
         union qos_custom_element *maps[] = { map_new(), map_new() };
         struct qos_custom_labels a = labels_of(13, "::ffff:192.0.2.1", 1),
-                                 b = labels_of(2, "2001:db8::1", 7);
+                                 b = labels_of(2, "2001:db8::1", 7),
+                                 restart = labels_of((uint64_t) -512, "::1", 0),
+                                 least = labels_of((uint32_t) INT32_MIN, "::2", 0);
         CustomReading before = {}, r;
         _cleanup_json_writer_ JsonWriter w;
         char *json;
@@ -177,29 +179,32 @@ static void test_nested(const CustomManifest *m) {
         record(maps[0], m, BY, &a, START, 1);
         record(maps[1], m, BY, &a, START, 2);
         record(maps[1], m, BY, &b, START, 4);
+        record(maps[1], m, BY, &restart, START, 5);
+        record(maps[1], m, BY, &least, START, 6);
         record(maps[0], m, LEVEL, NULL, START, 3);
         record(maps[1], m, LEVEL, NULL, START, 4);
 
         r = read_at(m, maps, 2, &before, START, WINDOW_TOTAL);
-        check(sum_of(&r, BY, 0) == 7 && sum_of(&r, PLAIN, 0) == 0 && sum_of(&r, LEVEL, 0) == 7);
+        check(sum_of(&r, BY, 0) == 18 && sum_of(&r, PLAIN, 0) == 0 && sum_of(&r, LEVEL, 0) == 7);
         json_writer_begin(&w, /* text= */ true);
         custom_reading_write(&r, m, 5, device_name, &w);
         check(json_writer_finish_text(&w, &json) >= 0);
         check(strstr(json, "\"plain\":{\"count\":0}") && strstr(json, "\"level\":{\"value\":7}"));
-        check(strstr(json, "\"by\":{\"count\":7,\"entries\":["));
+        check(strstr(json, "\"by\":{\"count\":18,\"entries\":["));
         check(strstr(
                 json,
                 "{\"labels\":{\"error\":\"EACCES\",\"peer\":\"192.0.2.1\",\"kind\":\"one\"},\"count\":3}"));
         check(strstr(
                 json,
                 "{\"labels\":{\"error\":\"ENOENT\",\"peer\":\"2001:db8::1\",\"kind\":\"7\"},\"count\":4}"));
+        check(strstr(json, "{\"error\":\"-512\",") && strstr(json, "{\"error\":\"-2147483648\","));
         free(json);
         custom_reading_done(&r);
 
         /* The inner map is removed: what it has counted since stays */
         check(custom_reading_add(&before, m, &(CustomSource) { maps[1], START }, -1) == 0);
         r = read_at(m, maps, 1, &before, START, WINDOW_TOTAL);
-        check(sum_of(&r, BY, 0) == 7 && sum_of(&r, PLAIN, 0) == 0);
+        check(sum_of(&r, BY, 0) == 18 && sum_of(&r, PLAIN, 0) == 0);
         custom_reading_done(&r);
         custom_reading_done(&before);
         free(maps[0]);
