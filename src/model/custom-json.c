@@ -171,12 +171,9 @@ static void write_entries(const CustomReading *reading, const CustomMetric *m, s
         json_writer_close(w);
 }
 
-#define SUM_CELLS QOS_CUSTOM_CELLS(QOS_CUSTOM_HISTOGRAM, 0)
-
-/* Sum of all entries of a metric. */
-static void reading_sum(const CustomReading *reading, const CustomManifest *m, size_t metric,
-                        uint64_t ret[static SUM_CELLS]) {
-        memset(ret, 0, SUM_CELLS * sizeof(uint64_t));
+void custom_reading_sum(const CustomReading *reading, const CustomManifest *m, size_t metric,
+                        uint64_t ret[static CUSTOM_SUM_CELLS]) {
+        memset(ret, 0, CUSTOM_SUM_CELLS * sizeof(uint64_t));
         for (const CustomRow *row = reading->rows; row < reading->rows + reading->n_rows; row++)
                 for (uint32_t c = 0; row->metric == metric && c < custom_metric_cells(m->metrics + metric);
                      c++)
@@ -187,8 +184,8 @@ static double present_or_nan(uint64_t value) {
         return value == ABSENT ? NAN : (double) value;
 }
 
-static double cells_get_field(const CustomMetric *m, const uint64_t *cells, uint64_t covered,
-                              CustomField field, unsigned minimum_samples) {
+double custom_cells_get(const CustomMetric *m, const uint64_t *cells, uint64_t covered, CustomField field,
+                        unsigned minimum_samples) {
         bool histogram = m->place.type == QOS_CUSTOM_HISTOGRAM;
         Distribution d = {};
         uint64_t count;
@@ -213,13 +210,13 @@ static double cells_get_field(const CustomMetric *m, const uint64_t *cells, uint
 
 double custom_reading_get(const CustomReading *reading, const CustomManifest *m, const char *metric,
                           CustomField field, unsigned minimum_samples) {
-        uint64_t sum[SUM_CELLS];
+        uint64_t sum[CUSTOM_SUM_CELLS];
 
         for (size_t i = 0; i < m->n_metrics; i++) {
                 if (!streq(m->metrics[i].name, metric))
                         continue;
-                reading_sum(reading, m, i, sum);
-                return cells_get_field(m->metrics + i, sum, reading->covered, field, minimum_samples);
+                custom_reading_sum(reading, m, i, sum);
+                return custom_cells_get(m->metrics + i, sum, reading->covered, field, minimum_samples);
         }
         return NAN;
 }
@@ -229,9 +226,9 @@ void custom_reading_write(const CustomReading *reading, const CustomManifest *m,
         json_writer_open_object(w, m->name, strlen(m->name));
         for (size_t i = 0; i < m->n_metrics; i++) {
                 const CustomMetric *metric = m->metrics + i;
-                uint64_t sum[SUM_CELLS];
+                uint64_t sum[CUSTOM_SUM_CELLS];
 
-                reading_sum(reading, m, i, sum);
+                custom_reading_sum(reading, m, i, sum);
                 json_writer_open_object(w, metric->name, strlen(metric->name));
                 write_values(w, metric, sum, reading->covered, minimum_samples);
                 if (metric->place.labels > 0 && device_name)

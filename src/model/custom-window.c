@@ -186,3 +186,63 @@ int custom_read(const CustomSources *sources, uint64_t now, uint64_t window, Cus
                 custom_reading_done(ret);
         return r;
 }
+
+/* Level with sub-windows of the length of a step. */
+#define STEP_LEVEL 2
+
+/* Cells at the beginning of step n. */
+static int source_read_at(const CustomManifest *m, const CustomSource *s, uint64_t n, uint64_t *ret) {
+        memset(ret, 0, cells_number(m) * sizeof(uint64_t));
+        if (n * WINDOW_STEP_NSEC <= s->since)
+                return 0;
+
+        for (unsigned try = 0; try < TRIES_MAX; try++) {
+                bool quiet = map_load(&s->map->header.epoch) / QOS_LEVEL_EPOCHS(STEP_LEVEL) < n &&
+                        __atomic_load_n(&s->map->header.rolling, __ATOMIC_ACQUIRE) == 0;
+
+                if (checkpoint_load(m, s, STEP_LEVEL, n, ret) >= 0)
+                        return 0;
+                if (!quiet)
+                        continue;
+                /* No event since */
+                cells_load(m, s->map, m->layout.cells, ret);
+                if (map_load(&s->map->header.epoch) / QOS_LEVEL_EPOCHS(STEP_LEVEL) < n)
+                        return 0;
+        }
+        return -ENODATA;
+}
+
+int custom_read_step(const CustomSources *sources, uint64_t n, CustomReading *ret) {
+        uint64_t begin = n * WINDOW_STEP_NSEC, end = begin + WINDOW_STEP_NSEC, *before, *after;
+        const CustomManifest *m = sources->manifest;
+        _cleanup_free_ uint64_t *buffer = NULL;
+        bool first = begin <= sources->since;
+        int r = 0;
+
+        *ret = (CustomReading) {};
+        if (end <= sources->since)
+                return -ENODATA;
+        buffer = new0(uint64_t, 2 * cells_number(m));
+        if (!buffer)
+                return -ENOMEM;
+        before = buffer;
+        after = buffer + cells_number(m);
+
+        ret->covered = end - MAX(begin, sources->since);
+        for (size_t i = 0; i < sources->n && r >= 0; i++) {
+                r = source_read_at(m, sources->sources + i, n + 1, after);
+                if (r >= 0 && !first)
+                        r = source_read_at(m, sources->sources + i, n, before);
+                if (r < 0)
+                        break;
+                cells_clear_gauges(m, before);
+                for (size_t k = 0; k < cells_number(m); k++)
+                        after[k] -= before[k];
+                r = reading_add_cells(ret, m, sources->sources[i].map, after, 1);
+        }
+        if (r >= 0 && first && sources->before)
+                r = reading_subtract(ret, m, sources->before);
+        if (r < 0)
+                custom_reading_done(ret);
+        return r;
+}

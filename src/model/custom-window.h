@@ -48,6 +48,10 @@ typedef struct CustomSources {
  * time. */
 int custom_read(const CustomSources *sources, uint64_t now, uint64_t window, CustomReading *ret);
 
+/* Reads step n of the history, which has to be over; gauges are those at its end. -ENODATA: no longer in the
+ * maps, or the unit was not observed with the probe then. */
+int custom_read_step(const CustomSources *sources, uint64_t n, CustomReading *ret);
+
 /* Adds what a map has counted so far, or with times -1 subtracts it. */
 int custom_reading_add(CustomReading *reading, const CustomManifest *m, const CustomSource *source,
                        int times);
@@ -61,6 +65,14 @@ int custom_reading_from_json(CustomReading *reading, const CustomManifest *m, sd
  * such metric, it does not have the field, or there are too few samples. */
 double custom_reading_get(const CustomReading *reading, const CustomManifest *m, const char *metric,
                           CustomField field, unsigned minimum_samples);
+
+/* Sum of all entries of a metric. */
+#define CUSTOM_SUM_CELLS QOS_CUSTOM_CELLS(QOS_CUSTOM_HISTOGRAM, 0)
+void custom_reading_sum(const CustomReading *reading, const CustomManifest *m, size_t metric,
+                        uint64_t ret[static CUSTOM_SUM_CELLS]);
+/* Value of a field of such a sum; NaN as above. */
+double custom_cells_get(const CustomMetric *m, const uint64_t *cells, uint64_t covered, CustomField field,
+                        unsigned minimum_samples);
 
 /* Adds an object with the metrics. minimum_samples: as for window_get_distribution(). device_name: name of
  * a block device by its number; NULL: without entries. */

@@ -8,11 +8,11 @@
 #include "window.h"
 
 /* Upper bound of a record: 6 and HISTORY_VALUES_MAX numbers, three bitmaps, the amounts, for each
- * distribution two numbers plus count, run and gap per bin, and the file systems. */
+ * distribution two numbers plus count, run and gap per bin, the file systems, and custom metrics. */
 #define RECORD_MAX (10 * (6 + HISTORY_VALUES_MAX + HISTORY_DISTRIBUTIONS * (3 + 3 * WINDOW_BINS_MAX)) + 1 + \
                     2 * BITMAP_SIZE + \
                     10 + AMOUNTS_BITMAP_SIZE + 2 * _HISTORY_AMOUNT_MAX + 1 + \
-                    HISTORY_MOUNTS_MAX * MOUNT_SIZE_MAX)
+                    HISTORY_MOUNTS_MAX * MOUNT_SIZE_MAX + 1 + HISTORY_CUSTOM_MAX * CUSTOM_SIZE_MAX)
 #define AMOUNTS_BITMAP_SIZE ((_HISTORY_AMOUNT_MAX + 7) / 8)
 
 /* Of a file system: identity, bitmap, numbers, and count, run and gap per bin. */
@@ -21,11 +21,16 @@
 #define MOUNT_SIZE_MAX (8 + MOUNT_BITMAP_SIZE + \
                         10 * (MOUNT_NUMBERS + 1 + 3 * QOS_MOUNT_TIMED * QOS_MOUNT_BINS))
 
-/* Flags in the schema byte: amounts follow, file systems follow. */
+/* Of a custom metric: identity, type, numbers, and count per bin, run and gap per second bin. */
+#define CUSTOM_SIZE_MAX (8 + 1 + 10 * 3 + (10 + 2) * (WINDOW_BINS_MAX + 1))
+
+/* Flags in the schema byte: amounts, file systems, metrics of custom probes follow. The last is a bit of the
+ * schema to earlier versions, which no longer accept the file then. */
 #define RECORD_AMOUNTS 0x80U
 #define RECORD_MOUNTS 0x10U
+#define RECORD_CUSTOM 0x08U
 
-#define RECORD_SCHEMA 0x0fU
+#define RECORD_SCHEMA 0x07U
 #define BITMAP_SIZE ((HISTORY_VALUES_MAX + HISTORY_DISTRIBUTIONS + 7) / 8)
 
 struct History {
@@ -48,19 +53,28 @@ typedef struct HistoryHeader {
 
 #define HASH_INIT UINT64_C(0xcbf29ce484222325)
 
+static inline uint64_t hash_bytes(uint64_t h, const void *data, size_t size) {
+        for (const uint8_t *p = data; size > 0; p++, size--)
+                h = (h ^ *p) * UINT64_C(0x100000001b3); /* FNV-1a */
+        return h;
+}
+
 typedef struct Parser {
         const uint8_t *p, *end;
         bool failed;
 } Parser;
 
 /* history-step.c */
-uint64_t hash_bytes(uint64_t h, const void *data, size_t size);
 void amounts_keep(uint64_t *amounts, const uint64_t *before);
 void mounts_keep(HistoryStep *s, const HistoryStep *before);
 bool metric_is_kept(const Metric *metric);
 uint64_t catalogue_hash(void);
 void step_coarsen(HistoryStep *s);
 void step_add(HistoryStep *s, const HistoryStep *later);
+
+/* history-custom.c */
+void custom_keep(HistoryStep *s, const HistoryStep *before);
+void custom_merge(HistoryStep *s, const HistoryStep *later);
 
 /* history-record.c */
 uint64_t get_number(Parser *in);

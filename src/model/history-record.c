@@ -149,13 +149,15 @@ static size_t step_count_amounts(const HistoryStep *s) {
         return n;
 }
 
-static const uint64_t no_bins[QOS_MOUNT_TIMED * QOS_MOUNT_BINS];
+#define MOUNT_BINS (QOS_MOUNT_TIMED * QOS_MOUNT_BINS)
+
+static const uint64_t no_bins[WINDOW_BINS_MAX];
 
 static uint8_t* put_mount(uint8_t *p, const HistoryMount *m) {
         const uint64_t *counts = (const uint64_t*) &m->value.counts;
         uint8_t *bitmap;
 
-        _Static_assert(ELEMENTSOF(no_bins) <= WINDOW_BINS_MAX, "a bin's number is a byte");
+        _Static_assert(MOUNT_BINS <= WINDOW_BINS_MAX, "a bin's number is a byte");
 
         p = mempcpy(p, &m->identity, sizeof(m->identity));
         bitmap = p;
@@ -169,7 +171,7 @@ static uint8_t* put_mount(uint8_t *p, const HistoryMount *m) {
                 bitmap[i / 8] |= 1U << i % 8;
                 p = put_number(p, n);
         }
-        return put_bins(p, ELEMENTSOF(no_bins), m->value.bins, no_bins);
+        return put_bins(p, MOUNT_BINS, m->value.bins, no_bins);
 }
 
 static void get_mount(Parser *in, HistoryMount *ret) {
@@ -186,7 +188,40 @@ static void get_mount(Parser *in, HistoryMount *ret) {
                 *(i < QOS_MOUNT_WORDS ? counts + i : ret->value.maxima + i - QOS_MOUNT_WORDS) = n;
         }
         memset(ret->value.bins, 0, sizeof(ret->value.bins));
-        get_bins(in, ELEMENTSOF(no_bins), no_bins, ret->value.bins);
+        get_bins(in, MOUNT_BINS, no_bins, ret->value.bins);
+}
+
+#define CUSTOM_LABELED 0x80U
+
+static uint8_t* put_custom(uint8_t *p, HistoryLevel level, const HistoryCustom *c) {
+        p = mempcpy(p, &c->identity, sizeof(c->identity));
+        *p++ = (uint8_t) c->type | (c->labeled ? CUSTOM_LABELED : 0);
+        p = put_number(p, history_level_nsec(level) - c->covered);
+        p = put_number(p, c->cells[0]);
+        if (c->type == QOS_CUSTOM_HISTOGRAM)
+                p = put_bins(p, QOS_CUSTOM_CELLS(c->type, c->labeled) - 1, c->cells + 1, no_bins);
+        return p;
+}
+
+static void get_custom(Parser *in, HistoryLevel level, HistoryCustom *ret) {
+        uint8_t *identity = (uint8_t*) &ret->identity, type;
+        uint64_t missing;
+
+        for (size_t i = 0; i < sizeof(ret->identity); i++)
+                identity[i] = get_byte(in);
+        type = get_byte(in);
+        ret->labeled = type & CUSTOM_LABELED;
+        ret->type = type & (uint8_t) ~CUSTOM_LABELED;
+        missing = get_number(in);
+        if (ret->type >= _QOS_CUSTOM_TYPES || missing > history_level_nsec(level)) {
+                in->failed = true;
+                return;
+        }
+        ret->covered = history_level_nsec(level) - missing;
+        ret->cells[0] = get_number(in);
+        memset(ret->cells + 1, 0, sizeof(ret->cells) - sizeof(ret->cells[0]));
+        if (ret->type == QOS_CUSTOM_HISTOGRAM)
+                get_bins(in, QOS_CUSTOM_CELLS(ret->type, ret->labeled) - 1, no_bins, ret->cells + 1);
 }
 
 /* Returns the length of the record. */
@@ -210,6 +245,7 @@ size_t record_write(const HistoryStep *s, HistoryLevel level, uint8_t *ret) {
 
         *p++ = (uint8_t) (s->distributions[0].schema - WINDOW_BINS_SCHEMA_MIN) |
                (n_amounts > 0 ? RECORD_AMOUNTS : 0) | (s->n_mounts > 0 ? RECORD_MOUNTS : 0) |
+               (s->n_custom > 0 ? RECORD_CUSTOM : 0) |
                (s->violated ? RECORD_VIOLATED : 0) | (s->missed ? RECORD_MISSED : 0);
         p = put_number(p, s->index);
         p = put_number(p, s->timestamp / NSEC_PER_MSEC);
@@ -246,6 +282,10 @@ size_t record_write(const HistoryStep *s, HistoryLevel level, uint8_t *ret) {
                 p = put_number(p, s->n_mounts);
         for (unsigned i = 0; i < s->n_mounts; i++)
                 p = put_mount(p, s->mounts + i);
+        if (s->n_custom > 0)
+                p = put_number(p, s->n_custom);
+        for (unsigned i = 0; i < s->n_custom; i++)
+                p = put_custom(p, level, s->custom + i);
 
         q = put_number(ret, p - rest);
         q = mempcpy(q, rest, p - rest);
@@ -339,6 +379,16 @@ int record_read(const uint8_t *rest, size_t size, HistoryLevel level, HistorySte
         }
         for (unsigned i = 0; i < ret->n_mounts; i++)
                 get_mount(&in, ret->mounts + i);
+
+        if (first & RECORD_CUSTOM) {
+                uint64_t n_custom = get_number(&in);
+
+                if (n_custom == 0 || n_custom > HISTORY_CUSTOM_MAX)
+                        return -EBADMSG;
+                ret->n_custom = (unsigned) n_custom;
+        }
+        for (unsigned i = 0; i < ret->n_custom; i++)
+                get_custom(&in, level, ret->custom + i);
 
         return in.failed || in.p != in.end ? -EBADMSG : 0;
 }

@@ -30,14 +30,6 @@ uint64_t history_level_nsec(HistoryLevel level) {
         return level_nsec[level];
 }
 
-/* ---- hash --------------------------------------------------------------------------------------------- */
-
-uint64_t hash_bytes(uint64_t h, const void *data, size_t size) {
-        for (const uint8_t *p = data; size > 0; p++, size--)
-                h = (h ^ *p) * UINT64_C(0x100000001b3); /* FNV-1a */
-        return h;
-}
-
 /* ---- amounts ------------------------------------------------------------------------------------------ */
 
 /* Keeps amounts of the first reading of a step that later readings no longer have. */
@@ -362,7 +354,7 @@ void step_coarsen(HistoryStep *s) {
                 window_bins_coarsen(&s->distributions[i]);
 }
 
-/* Merges a later step into s. */
+/* Merges a later step into s, all but custom metrics. */
 void step_add(HistoryStep *s, const HistoryStep *later) {
         size_t n = 0;
 

@@ -148,8 +148,8 @@ static uint64_t history_next_coarse(const History *h) {
         return next;
 }
 
-/* Drops the amounts or the file systems (flag: RECORD_*) of the oldest record before that step that has
- * any. */
+/* Drops the amounts, file systems or custom metrics (flag: RECORD_*) of the oldest record before that step
+ * that has any. */
 static bool level_forget(History *h, HistoryLevel level, uint64_t before, uint8_t flag) {
         HistoryStep s;
         Position p;
@@ -160,6 +160,8 @@ static bool level_forget(History *h, HistoryLevel level, uint64_t before, uint8_
                 position_read(&p, &s);
                 if (flag == RECORD_MOUNTS)
                         s.n_mounts = 0;
+                else if (flag == RECORD_CUSTOM)
+                        s.n_custom = 0;
                 else
                         memset(s.amounts, 0, sizeof(s.amounts));
                 history_replace(h, &p, &s);
@@ -206,6 +208,7 @@ static int level_put(History *h, HistoryLevel level, const HistoryStep *step) {
                         s.timestamp = before.timestamp;
                         amounts_keep(s.amounts, before.amounts);
                         mounts_keep(&s, &before);
+                        custom_keep(&s, &before);
                         s.violated = s.violated || before.violated;
                         s.missed = s.missed || before.missed;
                         (void) history_splice(h, level, p.offset, p.length, NULL, 0);
@@ -226,7 +229,7 @@ static int level_put(History *h, HistoryLevel level, const HistoryStep *step) {
                         } else if (any)
                                 history_coarsen(h, &largest);
                         else if (schema == SCHEMA_KEPT && !history_forget(h, RECORD_MOUNTS) &&
-                                 !history_forget(h, RECORD_AMOUNTS))
+                                 !history_forget(h, RECORD_CUSTOM) && !history_forget(h, RECORD_AMOUNTS))
                                 continue;
                         else if (schema < SCHEMA_KEPT)
                                 history_forget_oldest(h);
@@ -256,9 +259,10 @@ static bool history_merge(const History *h, uint64_t index, HistoryStep *ret) {
                 if (i / (HISTORY_COARSE_NSEC / HISTORY_FINE_NSEC) != index)
                         continue;
                 position_read(&p, &s);
-                if (any)
+                if (any) {
                         step_add(ret, &s);
-                else {
+                        custom_merge(ret, &s);
+                } else {
                         *ret = s;
                         ret->index = index;
                         /* Beginning of the 5 min step, even if the unit was not observed then */

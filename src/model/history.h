@@ -4,6 +4,7 @@
 /* History of a unit: steps of 10 s for the last hour, merged into steps of 5 min for the last day. Steps in
  * which the unit was not observed are missing. Pure: no I/O, no clock. */
 
+#include "custom-window.h"
 #include "metric.h"
 #include "storage-mounts.h"
 #include "util.h"
@@ -87,6 +88,18 @@ typedef enum HistoryAmount {
 /* File systems in a step, those with the most time: one takes some 60 bytes. */
 #define HISTORY_MOUNTS_MAX 4U
 
+/* Metrics of custom probes in a step, the first ones: a counter takes some 15 bytes. */
+#define HISTORY_CUSTOM_MAX 8U
+
+/* A metric of a custom probe in a step, the sum of its entries. */
+typedef struct HistoryCustom {
+        uint64_t identity;              /* hash of "PROBE.METRIC" */
+        uint64_t covered;               /* ns in which the unit was observed with the probe */
+        uint32_t type;                  /* enum qos_custom_type */
+        bool labeled;                   /* the bins are octaves */
+        uint64_t cells[CUSTOM_SUM_CELLS]; /* of a gauge at the end of the step */
+} HistoryCustom;
+
 /* A file system in a step. */
 typedef struct HistoryMount {
         uint64_t identity;              /* see struct qos_mount: of another one with its device number it
@@ -105,8 +118,9 @@ typedef struct HistoryStep {
         uint64_t amounts[_HISTORY_AMOUNT_MAX];
         bool violated;                  /* a threshold was violated during the step */
         bool missed;                    /* window_is_incomplete() */
-        unsigned n_mounts;
+        unsigned n_mounts, n_custom;
         HistoryMount mounts[HISTORY_MOUNTS_MAX]; /* in no order; those from n_mounts on are not set */
+        HistoryCustom custom[HISTORY_CUSTOM_MAX]; /* as with mounts */
 } HistoryStep;
 
 typedef struct History History;
@@ -136,13 +150,19 @@ void history_step_set_mounts(HistoryStep *s, const MountsReading *mounts);
 /* Metrics of the calls on a file system; all are absent if the step does not have it. */
 void history_step_get_mount(const HistoryStep *s, uint64_t identity, unsigned minimum_samples,
                             Metrics *ret);
+/* Adds the metrics of a probe, as long as there is space. */
+void history_step_add_custom(HistoryStep *s, const CustomReading *reading, const CustomManifest *m);
+/* Value of a field of "PROBE.METRIC", of this length; NaN: the step does not have it. */
+double history_step_get_custom(const HistoryStep *s, const char *path, size_t length, CustomField field,
+                               unsigned minimum_samples);
 /* Whether the distribution is valid, that is, requests do not overlap. */
 bool history_step_has_distribution(const HistoryStep *s, unsigned i);
 
 /* Adds a step of 10 s, or replaces it, as recent steps may still change. If the history gets too large, the
  * largest steps lose precision (bins are merged, down to schema 1). If that is not enough, steps lose their
- * file systems, then their amounts (first 10 s steps that are part of a 5 min step, then 5 min steps, then
- * the rest, oldest first), then more precision, down to schema -2. Finally the oldest steps are dropped. */
+ * file systems, then metrics of custom probes, then their amounts (first 10 s steps that are part of a 5 min
+ * step, then 5 min steps, then the rest, oldest first), then more precision, down to schema -2. Finally the
+ * oldest steps are dropped. */
 int history_put(History *h, const HistoryStep *step);
 /* Advances to the newest complete 10 s step: older ones are merged into steps of 5 min once final, and
  * dropped at their age limit. */

@@ -58,11 +58,27 @@ static int check_output(void) {
         return STATUS_USAGE;
 }
 
+/* Unit of a metric, also of one of a file system or of a custom probe, which are not in the list; NULL: it
+ * is no number. */
+static const char* metric_unit(const Replies *catalogue, const char *metric) {
+        const char *field = strrchr(metric, '.');
+        char whole[SELECTOR_METRIC_MAX];
+        Selector selector;
+
+        if (field && startswith(metric, "custom."))
+                return streq(field, ".rate")                             ? "1/s" :
+                       streq(field, ".count") || streq(field, ".value") ? "1" :
+                                                                           "ns";
+        return selector_parse(metric, &selector, whole) < 0 ? NULL :
+                                                              value_string(catalogue_find(catalogue, whole),
+                                                                           "unit");
+}
+
 static void add_value(Table *t, sd_json_variant *step, const char *metric, const char *unit) {
         sd_json_variant *v = value_find(step, metric), *values = value_find(step, "values");
         char buf[FORMAT_MAX];
 
-        /* Of a file system */
+        /* Of a file system or a custom probe */
         if (!v && values)
                 v = sd_json_variant_by_key(values, metric);
         if (v && sd_json_variant_is_unsigned(v) && !streq(unit, "1/s")) {
@@ -138,15 +154,8 @@ static int print_history(sd_json_variant *reply, const Replies *catalogue, char 
                 }
                 table_add(t, COLOR_NONE, "%s", format_time(buf, at, now));
 
-                for (size_t k = 0; k < n_metrics; k++) {
-                        char whole[SELECTOR_METRIC_MAX];
-                        Selector selector;
-
-                        if (selector_parse(metrics[k], &selector, whole) < 0)
-                                *whole = '\0';
-                        add_value(t, s, metrics[k],
-                                  value_string(catalogue_find(catalogue, whole), "unit") ?: "");
-                }
+                for (size_t k = 0; k < n_metrics; k++)
+                        add_value(t, s, metrics[k], metric_unit(catalogue, metrics[k]) ?: "");
                 if (n_metrics > 0)
                         continue;
                 add_value(t, s, SERVER "rate", "1/s");
@@ -198,8 +207,7 @@ static int draw_history(sd_json_variant *reply, const Replies *catalogue, const 
                 r = history_charts_init(reply, &charts);
                 for (size_t i = 0; r >= 0 && i < n_metrics; i++)
                         r = history_charts_add_metric(&charts, metrics[i],
-                                                      value_string(catalogue_find(catalogue, metrics[i]),
-                                                                   "unit"));
+                                                      metric_unit(catalogue, metrics[i]));
         }
         if (r == -EINVAL)
                 return log_failure(r, "Metric is not a number, expected others: see 'qosctl list-metrics'.");

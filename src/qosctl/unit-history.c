@@ -107,9 +107,14 @@ static double* collect(sd_json_variant *reply, const HistoryTime *time, StepValu
 }
 
 static double step_get_value(sd_json_variant *step, const char *metric) {
+        sd_json_variant *values = value_find(step, "values"), *v;
         double d;
 
-        return value_real(step, metric, &d) ? d : NAN;
+        if (value_real(step, metric, &d))
+                return d;
+        /* Of a file system or a custom probe */
+        v = values ? sd_json_variant_by_key(values, metric) : NULL;
+        return v && sd_json_variant_is_number(v) ? sd_json_variant_real(v) : NAN;
 }
 
 double* history_get_series(sd_json_variant *reply, const HistoryTime *time, const char *metric) {

@@ -2,6 +2,8 @@
 
 /* History */
 
+#include <math.h>
+
 #include "history.h"
 #include "mounts.h"
 #include "snapshot-json.h"
@@ -11,15 +13,17 @@
 /* Limit of steps in a reply, which no level of the history exceeds. */
 #define HISTORY_STEPS_MAX MAX(HISTORY_FINE_STEPS, HISTORY_COARSE_STEPS)
 
-/* A metric of a file system. */
+/* A metric of a file system or a custom probe. */
 typedef struct HistoryValue {
         const char *name;
         const Metric *metric;
         uint64_t identity;              /* of the file system */
         bool found;                     /* it has a row */
+        const char *path;               /* of a custom metric, see custom_metric_parse() */
+        size_t length;
 } HistoryValue;
 
-/* Metrics of file systems in one request: in each step, to add a value copies those before it. */
+/* Such metrics in one request: in each step, to add a value copies those before it. */
 #define HISTORY_SELECTED_MAX 64U
 
 typedef struct HistoryQuery {
@@ -42,6 +46,28 @@ static void history_query_done(HistoryQuery *q) {
         free(q->values);
 }
 
+/* Returns 0 if the step does not have the value. */
+static int history_value_get(const HistoryValue *v, const HistoryStep *s, unsigned minimum_samples,
+                             sd_json_variant **ret) {
+        Metrics metrics;
+        double value;
+        int r;
+
+        if (!v->path && !v->found)
+                return 0;
+        if (!v->path) {
+                history_step_get_mount(s, v->identity, minimum_samples, &metrics);
+                return metric_to_json(v->metric, &metrics, ret);
+        }
+        value = history_step_get_custom(s, v->path, v->length, metric_get_custom_field(v->metric),
+                                        minimum_samples);
+        if (isnan(value))
+                return 0;
+        r = v->metric->type == METRIC_REAL ? sd_json_variant_new_real(ret, value) :
+                                             sd_json_variant_new_unsigned(ret, (uint64_t) value);
+        return r < 0 ? r : 1;
+}
+
 /* NULL: none was requested. */
 static int history_query_get_values(const HistoryQuery *q, const HistoryStep *s, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *object = NULL;
@@ -51,12 +77,8 @@ static int history_query_get_values(const HistoryQuery *q, const HistoryStep *s,
                 r = sd_json_variant_new_object(&object, NULL, 0);
         for (size_t i = 0; i < q->n_values && r >= 0; i++) {
                 _cleanup_(sd_json_variant_unrefp) sd_json_variant *value = NULL;
-                Metrics metrics;
 
-                if (!q->values[i].found)
-                        continue;
-                history_step_get_mount(s, q->values[i].identity, q->minimum_samples, &metrics);
-                r = metric_to_json(q->values[i].metric, &metrics, &value);
+                r = history_value_get(q->values + i, s, q->minimum_samples, &value);
                 if (r > 0)
                         r = sd_json_variant_set_field(&object, q->values[i].name, value);
         }
@@ -109,13 +131,19 @@ static void history_query_want(HistoryQuery *q, const Metric *metric) {
         q->metrics[metric_find(name) - metric_table] = true;
 }
 
-/* Returns 0 if the name is none of a file system. */
+/* Returns 0 if the name is none of a file system or a custom probe. */
 static int history_query_add_value(HistoryQuery *q, Unit *u, const char *name) {
+        HistoryValue custom = { .name = name };
         char whole[SELECTOR_METRIC_MAX];
         const Metric *metric;
         Selector selector;
         Metrics metrics;
 
+        custom.metric = custom_metric_parse(name, &custom.path, &custom.length);
+        if (custom.metric) {
+                q->values[q->n_values++] = custom;
+                return 1;
+        }
         if (selector_parse(name, &selector, whole) < 0 || selector.type != SELECTOR_MOUNT)
                 return 0;
         metric = metric_find(whole);
@@ -151,8 +179,8 @@ static int history_query_parse(HistoryQuery *q, Unit *u, char **names, QosError 
                                              "no history is kept of '%s', only of counters, rates, latency "
                                              "and time to first byte, requests in flight "
                                              "and open connections of the whole unit, its shares and "
-                                             "threads by state, some of its waits, and reads, writes and "
-                                             "syncs of its file systems", *name);
+                                             "threads by state, some of its waits, reads, writes and syncs "
+                                             "of its file systems, and custom probes", *name);
                 else
                         return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, *name,
                                              "there is no metric '%s', see 'qosctl list-metrics'", *name);
@@ -182,6 +210,7 @@ int vl_method_history(sd_varlink *link, sd_json_variant *parameters, sd_varlink_
         Connection *c = ASSERT_PTR(userdata);
         size_t n_names = 0;
         HistoryLevel level;
+        bool mounts = false;
         Unit *u;
         int r;
 
@@ -223,7 +252,9 @@ int vl_method_history(sd_varlink *link, sd_json_variant *parameters, sd_varlink_
                 return vl_reply_error(link, r, &e);
         if (q.n_values > HISTORY_SELECTED_MAX)
                 return sd_varlink_error_invalid_parameter_name(link, "metrics");
-        if (q.n_values > 0 && !connection_may_see_peers(c, u))
+        for (size_t i = 0; i < q.n_values; i++)
+                mounts |= !q.values[i].path;
+        if (mounts && !connection_may_see_peers(c, u))
                 return sd_varlink_error(link, SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);
 
         r = unit_collect_history(u);

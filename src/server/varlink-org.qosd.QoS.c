@@ -264,7 +264,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("Buckets of the requested distributions that were measured"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(histograms, StepHistogram,
                                                 SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requested metrics of file systems by name, those that the step has"),
+                FIELD_COMMENT("Requested metrics of file systems and custom probes by name, those that the "
+                              "step has"),
                 SD_VARLINK_DEFINE_FIELD(values, SD_VARLINK_OBJECT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(
@@ -442,9 +443,10 @@ static SD_VARLINK_DEFINE_METHOD(
                 DEFINE_INPUT_UNIT,
                 FIELD_COMMENT("Names of metrics, of distributions such as \"requests.server.latency\", "
                               "which are returned with their buckets, or, for root and for the user that "
-                              "owns the control group, at most 64 of a file system "
-                              "(\"storage.mounts[/srv].reads.latency.p99\"). Default, also if empty: all "
-                              "metrics of the whole unit"),
+                              "owns the control group, of a file system "
+                              "(\"storage.mounts[/srv].reads.latency.p99\"), or of a custom probe "
+                              "(\"custom.started.programs.rate\"): at most 64 of these two. Default, "
+                              "also if empty: all other metrics of the whole unit"),
                 SD_VARLINK_DEFINE_INPUT(metrics, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Time after which the returned steps end, in microseconds since 1970 UTC. "
                               "Default: an hour ago"),

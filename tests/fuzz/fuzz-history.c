@@ -19,6 +19,8 @@ static int look(const HistoryStep *s, void *userdata) {
         check(s->index >= *next);
         *next = s->index + 1;
         history_step_get_metrics(s, 5, &metrics);
+        for (CustomField field = 0; field < _CUSTOM_FIELDS; field++)
+                (void) history_step_get_custom(s, "x.wait", strlen("x.wait"), field, 5);
         return 0;
 }
 

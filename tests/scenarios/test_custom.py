@@ -15,6 +15,7 @@ from scenario import (SOURCES, Unit, attach, busctl_call, check, equal, kill_qos
                       systemctl, test, unit_name, varlink, wait_for, within, write_unit)
 from test_block import Disk
 from test_daemon import statistics
+from test_history import next_step
 from test_storage import Worker
 
 PROBES = "/etc/qosd/probes.d"
@@ -592,6 +593,41 @@ def threshold():
             check(message in error, error)
         qosctl("set-threshold", u.name, "none: custom.started.other.rate > 1")
         equal([t["state"] for t in qosctl_json("list-thresholds", u.name) if t["name"] == "none"], ["unknown"], "state")
+
+
+@test(deadline=90, own_daemon=True)
+def in_the_history():
+    """A step of the history has exactly what Get has of all time, if nothing happened in other steps, also after a
+    restart and a crash of qosd, and those of five minutes have the sum."""
+    names = [f"custom.{name}" for name in ("started.programs.count", "runqueue.wait.count", "runqueue.wait.sum",
+                                           "runqueue.wait.mean", "runqueue.wait.p50")]
+
+    def steps(**more):
+        return [s["values"] for s in varlink("History", unit=u.name, metrics=names, **more)["steps"]]
+
+    def some():
+        return [values for values in steps() if values.get(names[0], 0) > 0]
+    with installed("started", "runqueue"):
+        u = Worker()
+        u.start()
+        u.do("import subprocess")
+        attach(u, "--probes=requests,custom:started,custom:runqueue")
+        next_step()
+        u.do("for i in range(60): subprocess.run(['/bin/true'])")
+        wait_for("the step is over", some, timeout=20)
+        expected = {name: custom(u, name.removeprefix("custom.")) for name in names}
+        equal(expected[names[0]], 60, "programs")
+        check(expected[names[1]] >= 60, f"waits: {expected}")
+        equal(some(), [expected], "steps with programs")
+        equal(sum(values[names[0]] for values in steps(step=300 * 10**9)), 60, "programs in steps of five minutes")
+        lines = qosctl("history", u.name, names[0], "--no-legend").stdout.splitlines()
+        equal([line.split()[-1] for line in lines if line.split()[-1] not in ("0", "-")], ["60"], "lines")
+        check("<svg" in qosctl("history", u.name, *names, "--svg").stdout, "picture")
+        for end in (lambda: systemctl("restart", "qosd"), kill_qosd):
+            end()
+            equal(some(), [expected], "steps with programs after qosd was started again")
+        error = qosctl("history", u.name, "custom.started.programs", ok=False).stderr
+        check("there is no metric 'custom.started.programs'" in error, error)
 
 
 @test(deadline=60, own_daemon=True)

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Maps of custom probes: the code that the programs run (custom-record.h) and the reader's (custom-
- * window.c), against a list of events. */
+/* Maps of custom probes: the code that the programs run (custom-record.h) and the readers' (custom-window.c,
+ * history-custom.c), against a list of events. */
 
 #include <arpa/inet.h>
+#include <math.h>
 
 #include "check.h"
 #include "custom-window.h"
+#include "history.h"
 #include "window.h"
 
 #define window_copy(to, from, size) memcpy(to, from, size)
@@ -122,6 +124,142 @@ static void test_windows(const CustomManifest *m) {
         free(map);
 }
 
+/* Checks a figure; NaN: the step does not have it. */
+static void check_field(const HistoryStep *s, const char *path, CustomField field, double expected) {
+        double value = history_step_get_custom(s, path, strlen(path), field, 5);
+
+        check(isnan(expected) ? isnan(value) : fabs(value - expected) < 1e-9);
+}
+
+static int keep_step(const HistoryStep *s, void *userdata) {
+        HistoryStep *ret = userdata;
+
+        check(s->index >= ret->index);
+        *ret = *s;
+        return 0;
+}
+
+/* The newest step. */
+static HistoryStep look(const History *h, HistoryLevel level) {
+        HistoryStep s = {};
+
+        check(history_foreach(h, level, keep_step, &s) >= 0);
+        return s;
+}
+
+static HistoryStep make_step(uint64_t index) {
+        return (HistoryStep){ .index = index,
+                              .distributions = { { .schema = WINDOW_BINS_SCHEMA_MAX },
+                                                 { .schema = WINDOW_BINS_SCHEMA_MAX } } };
+}
+
+/* Steps have what was recorded in them, gauges their value at the end; the history has them by name. Steps
+ * that are merged have the sum, over the time that they cover; a step that is collected again keeps what is
+ * no longer known. */
+static void test_steps(const CustomManifest *m) {
+        union qos_custom_element *map = map_new();
+        const CustomSource source = { map, START };
+        const CustomSources sources = { .manifest = m, .sources = &source, .n = 1, .since = START };
+        uint64_t first = START / WINDOW_STEP_NSEC, merged = 0;
+        struct qos_custom_labels l = { .bytes = { "task" } };
+        _cleanup_history_ History *h = NULL, *copy = NULL;
+        HistoryStep s, seen;
+        void *file;
+        size_t size;
+
+        check(history_new(&h) >= 0);
+        for (uint64_t k = 0; k < 5; k++) {
+                uint64_t at = (first + k) * WINDOW_STEP_NSEC + NSEC_PER_SEC;
+                CustomReading r;
+
+                for (unsigned i = 0; i < 100 && k != 3; i++) {
+                        record(map, m, PLAIN, NULL, at, k + 1);
+                        record(map, m, LEVEL, NULL, at, 10 * k + i % 7);
+                        record(map, m, WAIT, NULL, at, (k + 1) * NSEC_PER_MSEC);
+                        record(map, m, DELAYS, &l, at, NSEC_PER_MSEC);
+                }
+                if (k == 0)
+                        check(custom_read_step(&sources, first - 1, &r) == -ENODATA);
+                merged += k == 3 ? 0 : 100 * (k + 1);
+        }
+        for (uint64_t k = 0; k < 5; k++) {
+                CustomReading r;
+
+                s = make_step(first + k);
+                s.covered = WINDOW_STEP_NSEC;
+                check(custom_read_step(&sources, first + k, &r) == 0);
+                history_step_add_custom(&s, &r, m);
+                custom_reading_done(&r);
+                check(s.n_custom == m->n_metrics && history_put(h, &s) >= 0);
+                seen = look(h, HISTORY_FINE);
+                check(seen.index == first + k && seen.n_custom == s.n_custom);
+                for (unsigned i = 0; i < s.n_custom; i++)
+                        check(seen.custom[i].identity == s.custom[i].identity &&
+                              seen.custom[i].type == s.custom[i].type &&
+                              seen.custom[i].labeled == s.custom[i].labeled &&
+                              memcmp(seen.custom[i].cells, s.custom[i].cells, sizeof(s.custom[i].cells)) ==
+                                      0);
+                check_field(&seen, "x.plain", CUSTOM_COUNT, k == 3 ? 0 : (double) (100 * (k + 1)));
+                check_field(&seen, "x.plain", CUSTOM_RATE, k == 3 ? 0 : (double) (10 * (k + 1)));
+                check_field(&seen, "x.level", CUSTOM_VALUE, (double) (k == 3 ? 21 : 10 * k + 1));
+                check_field(&seen, "x.wait", CUSTOM_COUNT, k == 3 ? 0 : 100);
+                check_field(&seen, "x.wait", CUSTOM_MEAN, k == 3 ? NAN : (double) ((k + 1) * NSEC_PER_MSEC));
+                check(k == 3 || history_step_get_custom(&seen, "x.delays", strlen("x.delays"),
+                                                        CUSTOM_QUANTILE, 5) > 0);
+                check_field(&seen, "x.plain", CUSTOM_MEAN, NAN);
+                check_field(&seen, "x.other", CUSTOM_COUNT, NAN);
+        }
+
+        seen = look(h, HISTORY_COARSE);
+        check_field(&seen, "x.plain", CUSTOM_COUNT, (double) merged);
+        check_field(&seen, "x.plain", CUSTOM_RATE, (double) merged / 50);
+        check_field(&seen, "x.wait", CUSTOM_COUNT, 400);
+        check_field(&seen, "x.level", CUSTOM_VALUE, 41);
+
+        s.n_custom = 0;
+        check(history_put(h, &s) >= 0);
+        check(look(h, HISTORY_FINE).n_custom == m->n_metrics);
+        check(history_serialize(h, 1, &file, &size) >= 0 && history_deserialize(file, size, 1, &copy) >= 0);
+        free(file);
+        seen = look(copy, HISTORY_FINE);
+        check_field(&seen, "x.plain", CUSTOM_COUNT, 500);
+        free(map);
+}
+
+static int count_custom(const HistoryStep *s, void *userdata) {
+        size_t *n = userdata;
+
+        n[s->n_custom > 0]++;
+        return 0;
+}
+
+/* Any values are within the limits; if the space does not suffice, the newest steps keep theirs. */
+static void test_large_steps(void) {
+        _cleanup_history_ History *h = NULL;
+        size_t n[2] = {};
+        uint64_t random = 1;
+
+        check(history_new(&h) >= 0);
+        for (uint64_t k = 0; k < HISTORY_FINE_STEPS; k++) {
+                HistoryStep s = make_step(4000 + k);
+
+                for (; s.n_custom < HISTORY_CUSTOM_MAX; s.n_custom++) {
+                        HistoryCustom *c = s.custom + s.n_custom;
+
+                        *c = (HistoryCustom) { .identity = UINT64_MAX - s.n_custom,
+                                               .type = QOS_CUSTOM_HISTOGRAM };
+                        for (size_t i = 0; i < CUSTOM_SUM_CELLS; i++) {
+                                random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
+                                c->cells[i] = k % 2 ? random : UINT64_MAX - random % 2;
+                        }
+                }
+                check(history_put(h, &s) >= 0 && history_roll(h, 4000 + k) >= 0);
+                check(look(h, HISTORY_FINE).n_custom == HISTORY_CUSTOM_MAX);
+        }
+        check(history_foreach(h, HISTORY_FINE, count_custom, n) >= 0);
+        check(n[true] > 0 && n[false] + n[true] == HISTORY_FINE_STEPS);
+}
+
 static struct qos_custom_labels labels_of(uint64_t error, const char *peer, uint64_t kind) {
         struct qos_custom_labels l = { .words = { [0] = error, [4] = kind } };
 
@@ -232,6 +370,8 @@ int main(void) {
         CustomManifest *m = manifest_new();
 
         test_windows(m);
+        test_steps(m);
+        test_large_steps();
         test_entries(m);
         test_nested(m);
         custom_manifest_free(m);

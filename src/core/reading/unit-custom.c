@@ -13,9 +13,9 @@ static void device_format(uint32_t device, char *ret, size_t size) {
         (void) snprintf(ret, size, "%s", name);
 }
 
-/* Reads the maps of the unit and its descendants for a probe that the unit has a map for. */
-static int unit_read_custom(const Unit *u, unsigned i, uint64_t now, uint64_t window, CustomReading *ret) {
-        CustomSource sources[UNITS_MAX_LIMIT];
+/* The maps of the unit and its descendants for a probe that the unit has a map for. */
+static CustomSources unit_get_custom_sources(const Unit *u, unsigned i,
+                                             CustomSource sources[static UNITS_MAX_LIMIT]) {
         Manager *m = u->manager;
         size_t n = 0;
 
@@ -26,12 +26,37 @@ static int unit_read_custom(const Unit *u, unsigned i, uint64_t now, uint64_t wi
                 if (other && other->view && other->custom[i].map)
                         sources[n++] = unit_get_custom_source(other, i);
         }
-        return custom_read(&(CustomSources){ .manifest = m->custom.probes[i].manifest,
-                                             .sources = sources,
-                                             .n = n,
-                                             .since = u->custom[i].watched_since,
-                                             .before = &u->custom[i].base },
-                           now, window, ret);
+        return (CustomSources) {
+                .manifest = m->custom.probes[i].manifest,
+                .sources = sources,
+                .n = n,
+                .since = u->custom[i].watched_since,
+                .before = &u->custom[i].base,
+        };
+}
+
+static int unit_read_custom(const Unit *u, unsigned i, uint64_t now, uint64_t window, CustomReading *ret) {
+        CustomSource buffer[UNITS_MAX_LIMIT];
+        CustomSources sources = unit_get_custom_sources(u, i, buffer);
+
+        return custom_read(&sources, now, window, ret);
+}
+
+void unit_fill_custom(const Unit *u, HistoryStep *s) {
+        CustomSource buffer[UNITS_MAX_LIMIT];
+        CustomReading reading;
+
+        for (unsigned i = 0; i < CUSTOM_PROBES_MAX && s->n_custom < HISTORY_CUSTOM_MAX; i++) {
+                CustomSources sources;
+
+                if (!u->custom[i].map)
+                        continue;
+                sources = unit_get_custom_sources(u, i, buffer);
+                if (custom_read_step(&sources, s->index, &reading) < 0)
+                        continue;
+                history_step_add_custom(s, &reading, sources.manifest);
+                custom_reading_done(&reading);
+        }
 }
 
 static int unit_write_custom(const Unit *u, unsigned i, uint64_t window, bool entries, JsonWriter *w) {

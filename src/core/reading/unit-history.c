@@ -16,6 +16,7 @@
 #include "service-manager.h"
 #include "storage-probe.h"
 #include "storage-step.h"
+#include "unit-custom.h"
 #include "unit-map.h"
 #include "unit-snapshot.h"
 #include "window.h"
@@ -217,6 +218,7 @@ int unit_collect_history(Unit *u) {
                 step_fill_network(u, &step);
                 if (n + 1 == current)
                         step_fill_mounts(u, &step);
+                unit_fill_custom(u, &step);
                 step.violated = violated;
 
                 r = history_put(u->history.steps, &step);
