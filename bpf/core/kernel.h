@@ -570,6 +570,7 @@ struct minmax {
 };
 
 struct tcp_sock {
+        struct inet_connection_sock inet_conn;
         __u32 rcv_nxt;
         __u32 rcv_wnd;
         __u32 rcv_wup;
@@ -594,6 +595,7 @@ struct tcp_sock {
         __u16 total_rto;        /* timeouts of retransmissions */
         __u32 snd_wl1;          /* beginning of the segment that has updated the window last */
         __u32 lsndtime;         /* jiffies; last data sent */
+        __u32 rcv_tstamp;       /* jiffies; last acknowledgement received */
         __u64 bytes_received;
         __u64 bytes_sent;
         __u64 bytes_acked;

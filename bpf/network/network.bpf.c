@@ -5,7 +5,7 @@
  *   network_state, network_state_nested    a connection begins, is established, or ends
  *   network_destroy                        its socket is released: what was read since the end
  *   network_move                           a segment has arrived: its way until there, and what TCP
- *                                          counts if 100 ms have passed
+ *                                          counts once in 134 ms
  *   network_recovery                       TCP begins to recover from a loss
  *   network_rtt                            TCP has measured a round-trip time, or is about to send a SYN
  *   network_drop                           a packet is discarded (drops.bpf.h)
@@ -328,23 +328,42 @@ int BPF_PROG(network_destroy, struct sock *sk) {
         return 0;
 }
 
-/* How often a connection is recorded while it moves. */
-#define FLOW_INTERVAL_NSEC 100000000ULL
+/* A connection is recorded when it moves for the first time in an interval of 134 ms, which begins for each
+ * peer's port at another time. */
+#define FLOW_INTERVAL_SHIFT 27 /* ns */
+
+static __always_inline __u32 flow_interval(const struct sock *sk, __u32 jiffies) {
+        return (__u32) (jiffies + sk->__sk_common.skc_dport) * tick_nsec >> FLOW_INTERVAL_SHIFT;
+}
+
+/* Whether TCP has got nothing on the connection in this interval before, as far as it remembers: without
+ * storage of the socket, for nearly all segments. */
+static __always_inline bool flow_may_be_due(const struct sock *sk, __u32 now) {
+        const struct tcp_sock *tp = bpf_rdonly_cast___path(sk, bpf_core_type_id_kernel(struct tcp_sock));
+
+        return flow_interval(sk, tp->rcv_tstamp) != now &&
+                flow_interval(sk, tp->inet_conn.icsk_ack.lrcvtime) != now;
+}
 
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(network_move, struct sock *sk, struct sk_buff *skb) {
+        bool due, measured;
         struct flow *f;
+        __u32 interval;
         __u64 begin;
 
         if (!sk->sk_bpf_storage)
                 return 0;
         preemption_disable();
-        f = bpf_sk_storage_get(&flows, sk, 0, 0);
+        interval = flow_interval(sk, bpf_jiffies64());
+        due = flow_may_be_due(sk, interval);
+        measured = path_is_measured(sk, skb);
+        f = due || measured ? bpf_sk_storage_get(&flows, sk, 0, 0) : NULL;
         if (f) {
                 begin = overhead_begin_sample(f);
-                if ((__u32) (bpf_jiffies64() - f->recorded_at) * tick_nsec >= FLOW_INTERVAL_NSEC)
+                if (due && flow_interval(sk, f->recorded_at) != interval)
                         flow_update_all(sk, 0, FLOW_MOVES);
-                if (path_is_measured(sk, skb))
+                if (measured)
                         path_receive(sk, skb, f);
                 if (begin != 0)
                         flow_record_overhead(sk, begin);

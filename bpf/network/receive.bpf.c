@@ -17,6 +17,9 @@ char LICENSE[] SEC("license") = "GPL";
 
 void* bpf_cast_to_kern_ctx(void *context) __ksym;
 
+/* A name of its own, as in preemption.h. */
+void* bpf_rdonly_cast___receive(const void *object, __u32 type_id) __ksym;
+
 BPF_ARRAY_MAP(network_clock, ARRAY, 1, struct qos_network_clock);
 
 /* Arrival stamps are in CLOCK_REALTIME, which programs get from CLOCK_TAI. Returns CLOCK_MONOTONIC ns; 0:
@@ -61,6 +64,13 @@ static __attribute__((noinline)) int segment_delay(struct __sk_buff *skb, struct
         return 0;
 }
 
+/* Sockets other than full ones do not have these fields, and are ignored in any case. */
+static __always_inline bool packet_is_of_no_unit(const struct bpf_sock *sk) {
+        const struct sock *s = bpf_rdonly_cast___receive(sk, bpf_core_type_id_kernel(struct sock));
+
+        return !s->sk_bpf_storage || s->sk_protocol != IPPROTO_TCP;
+}
+
 SEC("cgroup_skb/ingress")
 int network_ingress(struct __sk_buff *skb) {
         struct bpf_sock *sk = skb->sk;
@@ -70,7 +80,7 @@ int network_ingress(struct __sk_buff *skb) {
         __u64 now, begin;
         struct flow *f;
 
-        sk = sk ? bpf_sk_fullsock(sk) : NULL;
+        sk = sk && !packet_is_of_no_unit(sk) ? bpf_sk_fullsock(sk) : NULL;
         f = sk ? bpf_sk_storage_get(&flows, sk, 0, 0) : NULL;
         a = f && f->owner.generation != 0 ? bpf_map_lookup_elem(&arrivals, &zero) : NULL;
         if (!a)

@@ -81,8 +81,7 @@ static __always_inline void path_find_delayed(struct flow_path *p, __u32 seq, st
 }
 
 static __attribute__((noinline)) int path_acknowledge(const struct flow *f, const struct sent_segment *s,
-                                                      __u64 came_at) {
-        __u64 now = bpf_ktime_get_ns();
+                                                      __u64 came_at, __u64 now) {
         struct qos_network_counts *live;
         __u32 generation;
         void *map;
@@ -102,13 +101,14 @@ static __attribute__((noinline)) int path_acknowledge(const struct flow *f, cons
 
 static __attribute__((noinline)) int path_record_data(struct sock *sk, const struct flow *f,
                                                       const struct arrival *arrived) {
-        __u64 now = bpf_ktime_get_ns();
         struct qos_network_counts *live;
         __u32 generation, n;
+        __u64 now;
         void *map;
 
         if (!sk || !f || !arrived)
                 return 0;
+        now = arrived->tcp_at;
         map = network_map_get(&f->owner, &generation);
         live = map ? network_enter(map, now) : NULL;
         if (!live)
@@ -160,7 +160,7 @@ static __attribute__((noinline)) int path_receive(struct sock *sk, struct sk_buf
         if (f->awaits) {
                 if (sent_segments_take(&p->sent, cb->ack_seq, tp->total_retrans, &sent) &&
                     arrived.came_at != 0)
-                        path_acknowledge(f, &sent, arrived.came_at);
+                        path_acknowledge(f, &sent, arrived.came_at, arrived.tcp_at);
                 if (sent_segments_are_over(&p->sent, cb->ack_seq))
                         f->awaits = 0;
         }

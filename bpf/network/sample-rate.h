@@ -7,9 +7,11 @@
 
 #include <linux/types.h>
 
-/* Segments that are measured in an interval of some ms on each CPU: 7,600 a second. */
+/* Segments that are measured in an interval of some ms on each CPU: 1,900 a second. An interval is longer
+ * than a tick of a kernel with 100 a second, whose ticks would otherwise never be in intervals that follow
+ * each other. */
 #define SAMPLES_EACH_INTERVAL 32U
-#define SAMPLE_INTERVAL_SHIFT 22 /* ns */
+#define SAMPLE_INTERVAL_SHIFT 24 /* ns */
 
 #define SAMPLE_SHIFT_MAX 8U
 
