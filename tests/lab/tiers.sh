@@ -105,6 +105,8 @@ SANITIZERS_BEGIN=beside/sanitizers.begin
 
 # Runs beside others: the build, at the priority of what is idle, and once it may begin the tests
 sanitizers_run() {
+        local COUNT=(0 0 0)
+
         OUTSIDE=1
         build /var/lib/qosd-build-sanitize -Db_sanitize=address,undefined || return
         until [[ -e $DIR/$SANITIZERS_BEGIN ]]; do
