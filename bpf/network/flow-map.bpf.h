@@ -48,7 +48,6 @@ struct flow {
         __u32 awaits;           /* 1: an acknowledgement is to be measured */
         __u32 _padding;
         __u64 never;            /* 0, see overhead_begin_sample() */
-        __u64 recorded_at;      /* jiffies */
         __u64 since;            /* CLOCK_MONOTONIC ns when it was established; 0: not yet, or not known */
         __u32 searches;         /* 1: connect(2) has not sent a SYN yet */
         struct bpf_spin_lock lock; /* of what follows: the iterator does not hold the lock of the socket */

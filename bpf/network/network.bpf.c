@@ -126,7 +126,6 @@ static __always_inline void flow_apply(struct flow *f, const struct flow_fields 
                 f->connects_at = 0;
                 f->counts.ended = 1;
         }
-        f->recorded_at = fields->jiffies;
         if (fields->opened && fields->write_seq - fields->snd_una > f->max_queued)
                 f->max_queued = fields->write_seq - fields->snd_una;
         f->owner = *owner;
@@ -338,36 +337,32 @@ static __always_inline __u32 flow_interval(const struct sock *sk, __u32 jiffies)
 
 /* Whether TCP has got nothing on the connection in this interval before, as far as it remembers: without
  * storage of the socket, for nearly all segments. */
-static __always_inline bool flow_may_be_due(const struct sock *sk, __u32 now) {
+static __always_inline bool flow_is_due(const struct sock *sk) {
         const struct tcp_sock *tp = bpf_rdonly_cast___path(sk, bpf_core_type_id_kernel(struct tcp_sock));
+        __u32 now = flow_interval(sk, bpf_jiffies64());
 
         return flow_interval(sk, tp->rcv_tstamp) != now &&
                 flow_interval(sk, tp->inet_conn.icsk_ack.lrcvtime) != now;
 }
 
+/* One after the other, as what flow_update() calls leaves 16 bytes of stack. */
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(network_move, struct sock *sk, struct sk_buff *skb) {
-        bool due, measured;
         struct flow *f;
-        __u32 interval;
         __u64 begin;
 
         if (!sk->sk_bpf_storage)
                 return 0;
         preemption_disable();
-        interval = flow_interval(sk, bpf_jiffies64());
-        due = flow_may_be_due(sk, interval);
-        measured = path_is_measured(sk, skb);
-        f = due || measured ? bpf_sk_storage_get(&flows, sk, 0, 0) : NULL;
+        f = path_is_measured(sk, skb) ? bpf_sk_storage_get(&flows, sk, 0, 0) : NULL;
         if (f) {
                 begin = overhead_begin_sample(f);
-                if (due && flow_interval(sk, f->recorded_at) != interval)
-                        flow_update_all(sk, 0, FLOW_MOVES);
-                if (measured)
-                        path_receive(sk, skb, f);
+                path_receive(sk, skb, f);
                 if (begin != 0)
                         flow_record_overhead(sk, begin);
         }
+        if (flow_is_due(sk))
+                flow_handle(sk, 0, FLOW_MOVES);
         preemption_enable();
         return 0;
 }
