@@ -179,6 +179,7 @@ def error_beside_open_streams_within_tls():
     port = unused_port()
     s = Unit(f"/usr/bin/python3 -B {scenario.SOURCES}/http2_server.py {port} {' '.join(files)}").start()
     attach(s, "--probes=requests,tls")
+    test_tls_probe.placed(s)
     with Http2(port, context=context) as c:
         equal(c.ask("/status/200", fields=[("x-stay", "1")]).status, 200, "status")
         c.last += 10
