@@ -615,6 +615,8 @@ def in_the_history():
         next_step()
         u.do("for i in range(60): subprocess.run(['/bin/true'])")
         wait_for("the step is over", some, timeout=20)
+        over = len(steps())
+        wait_for("the next one is over, too", lambda: len(steps()) > over, timeout=20)
         expected = {name: custom(u, name.removeprefix("custom.")) for name in names}
         equal(expected[names[0]], 60, "programs")
         check(expected[names[1]] >= 60, f"waits: {expected}")
