@@ -4,7 +4,6 @@
 /* Why a thread is descheduled: its new state and its wait target. */
 
 #include "contention-maps.h"
-#include "kernel-locks.h"
 #include "own-pid.h"
 #include "syscalls.h"
 #include "thread.h"
@@ -468,17 +467,4 @@ static __always_inline __u64 thread_get_row(struct thread *t, struct task_struct
                 t->known.row = thread_find_row(task, map_id, state, w);
         }
         return t->known.row;
-}
-
-/* A thread is about to block on a kernel lock, mostly uninterruptibly. If the sleep is interruptible,
- * contention_end of an earlier lock may have been missed: then the wait is classified by the system call. */
-static __always_inline void lock_describe(struct thread *t, __u32 state, struct wait *w) {
-        if (!(state & (TASK_UNINTERRUPTIBLE | TASK_RTLOCK_WAIT)))
-                t->lock = NULL;
-        else if (t->lock_id)
-                *w = (struct wait) {
-                        .lock = t->lock_id,
-                        .lock_kind = t->lock_kind,
-                        .lock_device = t->lock_device,
-                };
 }

@@ -195,11 +195,17 @@ struct Probe {
         struct CustomObject *customs[CUSTOM_PROBES_MAX]; /* of the previous run, not adopted yet */
 };
 
+/* map-table.c */
 extern const char *const map_table[_MAP_MAX];
 
+/* program-table.c */
 extern const ProgramDescription program_table[_PROGRAM_MAX];
-
 extern const ProgramGroup group_table[PROGRAM_GROUPS];
+unsigned group_of(ProbeMask probe);
+bool program_has_link(Program i);
+bool program_works(const Probe *p, Program i);
+/* Whether another program makes this one unnecessary. */
+bool program_is_superseded(const Probe *p, Program i);
 
 /* probe.c */
 void probe_close(Probe *p);
@@ -207,13 +213,6 @@ int probe_load(Probe *p);
 void probe_store(Probe *p);
 int program_attach(Probe *p, Program i);
 bool program_is_needed(const Probe *p, Program i);
-
-/* probe-table.c */
-unsigned group_of(ProbeMask probe);
-bool program_has_link(Program i);
-bool program_works(const Probe *p, Program i);
-/* Whether another program makes this one unnecessary. */
-bool program_is_superseded(const Probe *p, Program i);
 
 /* probe-fdstore.c: names are those of a kind. */
 void store_push(Probe *p, const char *kind, const char *name, int fd);

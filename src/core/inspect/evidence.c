@@ -14,6 +14,7 @@
 #include "parse.h"
 #include "peers.h"
 #include "probe.h"
+#include "resource-name.h"
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
 

@@ -194,8 +194,6 @@ int threads_query_to_json(WaitsQuery *q, sd_json_variant **ret) {
         return MIN(r, 0);
 }
 
-#define NAME_MAX_SIZE 512U
-
 /* ---- resources ---------------------------------------------------------------------------------------- */
 
 /* Limit of attempts to copy a row that a program is reassigning, which takes some hundred nanoseconds. */
@@ -340,7 +338,7 @@ void resources_reading_done(ResourcesReading *r) {
 
 typedef struct ResolvedName {
         size_t i;                       /* index of the resource */
-        char name[NAME_MAX_SIZE];
+        char name[RESOURCE_NAME_SIZE];
 } ResolvedName;
 _Static_assert(sizeof(ResolvedName) <= PIPE_BUF, "one write is one name");
 _Static_assert(sizeof(ResolvedName) * RESOLVED_MAX <= CHILD_OUTPUT_MAX, "all can be read at the end");
@@ -517,163 +515,6 @@ void resources_query_take(WaitsQuery *q, ResourcesReading *ret) {
 
 /* ---- as JSON ------------------------------------------------------------------------------------------ */
 
-static void wait_target_get(const struct qos_wait_target *row, Row *ret) {
-        static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
-        const struct qos_resource *r = &row->resource;
-
-        *ret = (Row) { .kind = ROW_PEER, .family = r->family, .port = r->port };
-        memcpy(ret->address, r->address, sizeof(ret->address));
-        if (r->family == AF_INET6 && memcmp(ret->address, mapped, sizeof(mapped)) == 0) {
-                memmove(ret->address, ret->address + sizeof(mapped), 4);
-                memset(ret->address + 4, 0, 12);
-                ret->family = AF_INET;
-        }
-        if (r->family == AF_UNIX && row->name[0] > 0) {
-                size_t n = MIN((size_t) row->name[0], sizeof(ret->path) - 1);
-
-                /* An abstract name begins with 0, by convention written as "@" */
-                memcpy(ret->path, row->name + 1, n);
-                if (ret->path[0] == 0)
-                        ret->path[0] = '@';
-                utf8_sanitize(ret->path);
-        }
-}
-
-void resource_format_lock(const struct qos_wait_target *row, char *ret, size_t size) {
-        char name[QOS_RESOURCE_NAME_SIZE];
-
-        memcpy(name, row->name, sizeof(name));
-        name[sizeof(name) - 1] = 0;
-        (void) snprintf(ret, size, row->resource.kind == QOS_RESOURCE_KERNEL_CALL ? "lock in %s()" : "%s",
-                        isempty(name) ? "?" : name);
-}
-
-static const char *const kind_table[QOS_RESOURCE_KINDS] = {
-        [QOS_RESOURCE_FUTEX]  = "futex",
-        [QOS_RESOURCE_SOCKET] = "socket",
-        [QOS_RESOURCE_PIPE]   = "pipe",
-        [QOS_RESOURCE_EPOLL]  = "epoll",
-        [QOS_RESOURCE_FILE]   = "file",
-        [QOS_RESOURCE_KERNEL_LOCK] = "kernel",
-        [QOS_RESOURCE_KERNEL_CALL] = "kernel",
-        [QOS_RESOURCE_CPU]    = "cpu",
-};
-
-/* Inode number of the root of cgroupfs, which has no name. In a container it is the host's root. */
-#define CGROUP_ROOT_ID 1U
-
-const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row, CgroupNames *groups,
-                                char *ret, size_t size) {
-        char known[sizeof(row->name)];
-        const char *unit;
-
-        if (row->resource.id == QOS_GROUP_IDLE || row->resource.id == QOS_GROUP_KERNEL) {
-                (void) snprintf(ret, size, "%s", row->resource.id == QOS_GROUP_IDLE ? "a CPU that slept" :
-                                "the kernel");
-                return NULL;
-        }
-        unit = cgroup_names_get(groups, u->manager, row->resource.id);
-        memcpy(known, row->name, sizeof(known));
-        known[sizeof(known) - 1] = 0;
-        if (unit || known[0])
-                (void) snprintf(ret, size, "%s", unit ?: known);
-        else if (row->resource.id == CGROUP_ROOT_ID)
-                (void) snprintf(ret, size, "the root control group");
-        else
-                (void) snprintf(ret, size, "another control group (%llu)",
-                                (unsigned long long) row->resource.id);
-        utf8_sanitize(ret);
-        /* The programs have recorded the name, which is used for units that have ended, and beyond the limit
-         * of lookups */
-        for (size_t i = 0; !unit && !startswith(known, "../") && unit_observed_suffixes[i]; i++)
-                if (endswith(known, unit_observed_suffixes[i]))
-                        unit = ret;
-        return unit;
-}
-
-/* Returns the kind of a resource. Formats its name and address, of NAME_MAX_SIZE each. *ret_unit: unit that
- * listens at the address, or had the CPU. */
-static const char* resource_describe(const Unit *u, const WaitTarget *resource, CgroupNames *groups,
-                                     char *name, char *address, const char **ret_unit) {
-        const struct qos_wait_target *row = &resource->row;
-        const struct qos_resource *r = &row->resource;
-        char file[QOS_RESOURCE_NAME_SIZE], buffer[ADDRESS_STRING_MAX];
-        const char *kind = r->kind < QOS_RESOURCE_KINDS ? kind_table[r->kind] : NULL;
-        Row peer;
-
-        memcpy(file, row->name, sizeof(file));
-        file[sizeof(file) - 1] = 0;
-        utf8_sanitize(file);
-        *ret_unit = NULL;
-        address[0] = 0;
-
-        switch (r->kind) {
-
-        case QOS_RESOURCE_FUTEX:
-                (void) snprintf(address, NAME_MAX_SIZE, "0x%llx", (unsigned long long) r->id);
-                (void) snprintf(name, NAME_MAX_SIZE, "%s", resource->name ?: address);
-                break;
-
-        case QOS_RESOURCE_SOCKET:
-                wait_target_get(row, &peer);
-                if (r->family != AF_INET && r->family != AF_INET6 &&
-                    (r->family != AF_UNIX || isempty(peer.path))) {
-                        /* The id of a Unix socket without a recorded name is an address in the kernel */
-                        if (r->family == AF_UNIX && r->side != QOS_SIDE_NONE)
-                                (void) snprintf(name, NAME_MAX_SIZE, "socket");
-                        else
-                                (void) snprintf(name, NAME_MAX_SIZE, "socket:[%llu]",
-                                                (unsigned long long) r->id);
-                        break;
-                }
-                if (r->side == QOS_SIDE_LISTENS && r->family != AF_UNIX)
-                        peer.family = AF_INET; /* "*:80" */
-                (void) snprintf(address, NAME_MAX_SIZE, "%s", row_format_address(&peer, buffer));
-                if (r->side == QOS_SIDE_LISTENS)
-                        (void) snprintf(name, NAME_MAX_SIZE, "clients of %s", address);
-                else {
-                        *ret_unit = peer.family != AF_UNIX ? unit_find_listening(u, &peer) : NULL;
-                        (void) snprintf(name, NAME_MAX_SIZE, "%s", *ret_unit ?: address);
-                }
-                break;
-
-        case QOS_RESOURCE_PIPE:
-                if (isempty(file))
-                        (void) snprintf(name, NAME_MAX_SIZE, "pipe:[%llu]", (unsigned long long) r->id);
-                else
-                        (void) snprintf(name, NAME_MAX_SIZE, "%s", file);
-                break;
-
-        case QOS_RESOURCE_EPOLL:
-                if (streq(file, "[eventpoll]"))
-                        (void) snprintf(name, NAME_MAX_SIZE, "descriptor %u of process %u", row->fd,
-                                        row->process);
-                else {
-                        kind = "file";
-                        (void) snprintf(name, NAME_MAX_SIZE, "%s, descriptor %u of process %u", file,
-                                        row->fd, row->process);
-                }
-                break;
-
-        case QOS_RESOURCE_KERNEL_LOCK:
-        case QOS_RESOURCE_KERNEL_CALL:
-                resource_format_lock(row, name, NAME_MAX_SIZE);
-                break;
-
-        case QOS_RESOURCE_CPU:
-                *ret_unit = resource_format_cpu(u, row, groups, name, NAME_MAX_SIZE);
-                break;
-
-        default:
-                (void) snprintf(name, NAME_MAX_SIZE, "%s", file);
-                (void) snprintf(address, NAME_MAX_SIZE, "%u:%u inode %llu", r->device >> 20,
-                                r->device & 0xfffff, (unsigned long long) r->id);
-        }
-        utf8_sanitize(name);
-        utf8_sanitize(address);
-        return kind;
-}
-
 static int wakers_to_json(const Unit *u, const struct qos_wait_target *row, CgroupNames *groups,
                           sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
@@ -710,7 +551,7 @@ static int resource_to_json(const Unit *u, const WaitTarget *resource, CgroupNam
                             sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *wakers = NULL;
         const struct qos_wait_target *row = &resource->row;
-        char name[NAME_MAX_SIZE], address[NAME_MAX_SIZE];
+        char name[RESOURCE_NAME_SIZE], address[RESOURCE_NAME_SIZE];
         const char *kind, *unit, *group;
         bool process = row->process != 0 && (row->resource.kind == QOS_RESOURCE_FUTEX ||
                                              row->resource.kind == QOS_RESOURCE_EPOLL);
@@ -741,7 +582,7 @@ static int resource_to_json(const Unit *u, const WaitTarget *resource, CgroupNam
 
 /* Adds waits for a CPU to the row of an occupant with the same name, if another control group of its unit
  * has one. names: of the rows. False: no such row yet. */
-static bool cpu_row_merge(const WaitTarget *from, const char *name, char (*names)[NAME_MAX_SIZE],
+static bool cpu_row_merge(const WaitTarget *from, const char *name, char (*names)[RESOURCE_NAME_SIZE],
                           WaitTarget *rows, size_t n) {
         for (size_t i = 0; i < n; i++)
                 if (rows[i].row.resource.kind == QOS_RESOURCE_CPU && streq(names[i], name)) {
@@ -757,7 +598,7 @@ int resources_query_to_json(WaitsQuery *q, Unit *u, sd_json_variant **ret) {
         _cleanup_(variants_freep) sd_json_variant **resources = NULL;
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
         _cleanup_cgroup_names_ CgroupNames groups = CGROUP_NAMES_INIT;
-        _cleanup_free_ char (*cpu_names)[NAME_MAX_SIZE] = NULL;
+        _cleanup_free_ char (*cpu_names)[RESOURCE_NAME_SIZE] = NULL;
         _cleanup_free_ WaitTarget *rows = NULL;
         size_t n_rows = 0, n = 0;
         int r = 0;
@@ -775,7 +616,8 @@ int resources_query_to_json(WaitsQuery *q, Unit *u, sd_json_variant **ret) {
                 if (row->row.waits == 0 && row->row.nsec == 0)
                         continue;
                 if (row->row.resource.kind == QOS_RESOURCE_CPU) {
-                        (void) resource_format_cpu(u, &row->row, &groups, cpu_names[n_rows], NAME_MAX_SIZE);
+                        (void) resource_format_cpu(u, &row->row, &groups, cpu_names[n_rows],
+                                                   RESOURCE_NAME_SIZE);
                         if (cpu_row_merge(row, cpu_names[n_rows], cpu_names, rows, n_rows))
                                 continue;
                 }

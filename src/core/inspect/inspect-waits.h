@@ -6,8 +6,8 @@
 
 #include <systemd/sd-json.h>
 
-#include "cgroup-names.h"
 #include "contention-map.h"
+#include "resource-name.h"
 #include "unit.h"
 
 /* Limit of threads in a reply: half a MiB of JSON. */
@@ -25,12 +25,6 @@ void threads_reading_done(ThreadsReading *t);
 
 /* Limit of wait targets in a reply, not counting the others of each state. */
 #define RESOURCES_MAX QOS_WAIT_TARGETS
-
-typedef struct WaitTarget {
-        struct qos_wait_target row;
-        char *name;                     /* NULL: only the address is known */
-        const char *unit;               /* unit that listens there; NULL: unknown */
-} WaitTarget;
 
 typedef struct ResourcesReading {
         uint64_t timestamp;             /* CLOCK_REALTIME ns */
@@ -73,8 +67,3 @@ void resources_query_take(WaitsQuery *q, ResourcesReading *ret);
 bool resource_equal(const struct qos_wait_target *a, const struct qos_wait_target *b);
 /* Finds the target in another reading; NULL: no waits for it so far. */
 const struct qos_wait_target* resources_find(const ResourcesReading *r, const struct qos_wait_target *row);
-/* Formats the name of a kernel lock. */
-void resource_format_lock(const struct qos_wait_target *row, char *ret, size_t size);
-/* Formats the name of a CPU occupant. Returns its unit; NULL: none or unknown. */
-const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row, CgroupNames *groups,
-                                char *ret, size_t size);

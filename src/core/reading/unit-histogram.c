@@ -4,6 +4,7 @@
 
 #include "contention-probe.h"
 #include "hierarchy.h"
+#include "measured.h"
 #include "network-probe.h"
 #include "observer.h"
 #include "probe.h"

@@ -9,6 +9,7 @@
 #include "hierarchy.h"
 #include "history.h"
 #include "manager.h"
+#include "measured.h"
 #include "network-probe.h"
 #include "network-step.h"
 #include "observer.h"

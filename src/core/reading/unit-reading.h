@@ -27,9 +27,6 @@ typedef struct UnitReading {
         NetworkSources network;
 } UnitReading;
 
-/* Bits of Measured that the attached programs measure. */
-uint64_t manager_get_measured(Manager *m);
-
 /* refresh: flags of ReadingRefresh */
 void unit_reading_begin(Unit *u, uint64_t now, unsigned refresh, UnitReading *ret);
 

@@ -11,6 +11,7 @@
 #include "gauges.h"
 #include "hierarchy.h"
 #include "manager.h"
+#include "measured.h"
 #include "metric.h"
 #include "network-probe.h"
 #include "observer.h"

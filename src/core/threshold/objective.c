@@ -4,6 +4,7 @@
 
 #include "gauges.h"
 #include "manager.h"
+#include "measured.h"
 #include "objective.h"
 #include "threshold-sample.h"
 #include "unit-reading.h"

@@ -6,6 +6,7 @@
 #include "gauges.h"
 #include "hierarchy.h"
 #include "manager.h"
+#include "measured.h"
 #include "metric.h"
 #include "mounts.h"
 #include "observer.h"

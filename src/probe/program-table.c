@@ -1,82 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Tables of programs and maps. */
-
-#include <linux/membarrier.h>
-#include <stdarg.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/types.h>
+/* Hooks of the BPF programs, and what is missing without each. */
 
 #include "probe-internal.h"
-
-const char *const map_table[_MAP_MAX] = {
-        [MAP_UNITS]              = "units",
-        [MAP_CONNS]              = "conns",
-        [MAP_PIPELINES]          = "pipelines",
-        [MAP_H2_CONNS]           = "h2_conns",
-        [MAP_H2_MORES]           = "h2_mores",
-        [MAP_TLS_CONNS]          = "tls_conns",
-        [MAP_LISTENERS]          = "listeners",
-        [MAP_GROUPS]             = "groups",
-        [MAP_HIERARCHIES]        = "hierarchies",
-        [MAP_PATHS]              = "paths",
-        [MAP_ADDRESSES]          = "addresses",
-        [MAP_EXCLUDES]           = "excludes",
-        [MAP_FILTERS]            = "filters",
-        [MAP_ACCEPT_HANDOFFS]    = "accept_handoffs",
-        [MAP_STATE_RUNNING]      = "state_running",
-        [MAP_UNIX_CONNS]         = "unix_conns",
-        [MAP_UNIX_UNRECORDED]    = "unix_unrecorded",
-        [MAP_UNIX_NAMES]         = "unix_names",
-        [MAP_UNIX_USES]          = "unix_uses",
-        [MAP_UDP_SOCKETS]        = "udp_sockets",
-        [MAP_UDP_PEERS]          = "udp_peers",
-        [MAP_UDP_PENDING]        = "udp_pending",
-        [MAP_UDP_SWEPT]          = "udp_swept",
-        [MAP_PATH_SCRATCH]       = "path_scratch",
-        [MAP_WALK_PURPOSE]       = "walk_purpose",
-        [MAP_STATISTICS]         = "statistics",
-        [MAP_PLAINTEXT]          = "plaintext",
-        [MAP_PLAINTEXT_FRESH]    = "plaintext_fresh",
-        [MAP_PLAINTEXT_H2]       = "plaintext_h2",
-        [MAP_PLAINTEXT_H2_FRESH] = "plaintext_h2_fresh",
-        [MAP_OPENSSL_CALLS]      = "openssl_calls",
-        [MAP_OPENSSL_SCRATCH]    = "openssl_scratch",
-        [MAP_PROBE_CONFIGS]      = "probe_configs",
-        [MAP_MISSING_LIBRARIES]  = "missing_libraries",
-        [MAP_CONTENTION_MAPS]    = "contention_maps",
-        [MAP_CONTENTION_CPUS]    = "contention_cpus",
-        [MAP_THREADS]            = "threads",
-        [MAP_SERVICES]           = "services",
-        [MAP_RESPONSES]          = "responses",
-        [MAP_OVERHEAD_TURNS]     = "overhead_turns",
-        [MAP_MOVED]              = "moved",
-        [MAP_CLOCKS]             = "clocks",
-        [MAP_MOVES]              = "moves",
-        [MAP_READ_CHECKS]        = "read_checks",
-        [MAP_READ_EVENTS]        = "read_events",
-        [MAP_BLOCKS]             = "blocks",
-        [MAP_BLOCK_DEVICES]      = "block_devices",
-        [MAP_BLOCK_USERS]        = "block_users",
-        [MAP_MEMORY_STALLS]      = "memory_stalls",
-        [MAP_INSPECT_REQUESTS]   = "inspect_requests",
-        [MAP_MAPPING_SCRATCH]    = "mapping_scratch",
-        [MAP_LOCK_SCRATCH]       = "lock_scratch",
-        [MAP_LOCK_PLACES]        = "lock_places",
-        [MAP_STORAGE_MAPS]       = "storage_maps",
-        [MAP_STORAGE_THREADS]    = "storage_threads",
-        [MAP_STORAGE_REQUESTS]   = "storage_requests",
-        [MAP_NETWORK_MAPS]       = "network_maps",
-        [MAP_FLOWS]              = "flows",
-        [MAP_CONNECTIONS_REQUEST] = "connections_request",
-        [MAP_FLOW_PATHS]         = "flow_paths",
-        [MAP_ARRIVALS]           = "arrivals",
-        [MAP_NETWORK_CLOCK]      = "network_clock",
-        [MAP_DROP_REASONS]       = "drop_reasons",
-        [MAP_STAMP_CONTROL]      = "stamp_control",
-        [MAP_STAMP_RING]         = "stamp_ring",
-};
 
 /* The two programs of a function of the virtual file system. */
 #define STORAGE_CALL(number, name, function, provides)                                                     \
