@@ -60,7 +60,6 @@ cockpit.locale({
     "None.": [null, "Keine."],
     "Observation": [null, "Beobachtung"],
     "Observing $0 for $1": [null, "Beobachte $0 für $1"],
-    "Of the last $0: the history has no phases.": [null, "Der letzten $0: Der Verlauf hat keine Phasen."],
     "Over": [null, "Über"],
     "Path": [null, "Pfad"],
     "Peer": [null, "Gegenstelle"],

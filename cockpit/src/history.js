@@ -5,6 +5,7 @@
 import { NSEC_PER_SEC } from "./format.js";
 
 const DISTRIBUTIONS = ["requests.server.latency", "requests.server.firstByte"];
+const PHASES = ["receive", "queue", "service", "answer"];
 // Steps that may have changed since they were read: a sample moves until the end of its response
 const SETTLED_USEC = 70e6;
 // A chart shows no more columns than that
@@ -93,7 +94,7 @@ export class History {
 
     // Figures of the whole range: sums, and quantiles of the merged distributions
     sum() {
-        const sum = { count: 0, covered: 0, errors: {}, max: undefined, latency: [], firstByte: [] };
+        const sum = { count: 0, covered: 0, errors: {}, max: undefined, latency: [], firstByte: [], phases: {} };
         for (const step of this.steps.values()) {
             const server = step.requests?.server;
             sum.covered += step.covered;
@@ -101,6 +102,11 @@ export class History {
             sum.count += server.count ?? 0;
             for (const [kind, n] of Object.entries(server.errors ?? {}))
                 sum.errors[kind] = (sum.errors[kind] ?? 0) + n;
+            for (const phase of PHASES.filter(name => server[name]?.mean !== undefined)) {
+                const total = (sum.phases[phase] ??= { count: 0, time: 0 });
+                total.count += server[phase].count;
+                total.time += server[phase].count * server[phase].mean;
+            }
             if (server.latency?.max !== undefined) sum.max = Math.max(sum.max ?? 0, server.latency.max);
             for (const [histogram, merged] of [
                 [step.histogram, sum.latency],
@@ -118,6 +124,9 @@ export class History {
             covered: sum.covered,
             rate: sum.covered > 0 ? (sum.count * NSEC_PER_SEC) / sum.covered : undefined,
             firstByte: { p99: quantile(sum.firstByte, 0.99) },
+            ...Object.fromEntries(
+                Object.entries(sum.phases).map(([phase, { count, time }]) => [phase, { mean: time / count }]),
+            ),
             latency: {
                 max: sum.max,
                 ...Object.fromEntries(

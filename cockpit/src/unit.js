@@ -95,7 +95,6 @@ export class UnitPage {
             states: areaChart(_("Threads by state"), format.real),
         };
         this.phases = h("div");
-        this.phasesWindow = h("p.note");
         this.endpoints = h("div.scroll");
         this.peers = h("div.scroll");
         this.map = new DependencyMap(_("Units that send requests to each other, around this one"), this.unit);
@@ -103,7 +102,7 @@ export class UnitPage {
         // What is not shown without readings: charts are of the past
         this.current = [
             h("section.card", { id: "figures" }, this.buildFigures(), this.about),
-            h("section.card", {}, h("h2", {}, _("Phases of a request")), this.phases, this.phasesWindow),
+            h("section.card", {}, h("h2", {}, _("Phases of a request")), this.phases),
             h("section.card", {}, h("h2", {}, _("Endpoints")), this.endpoints),
             h("section.card", {}, h("h2", {}, _("Dependencies")), this.map.element, this.peers),
         ];
@@ -178,12 +177,6 @@ export class UnitPage {
         const seconds = Number(this.window.value);
         const [, range] = WINDOWS.find(([w]) => w === seconds);
         this.seconds = seconds;
-        setText(
-            this.phasesWindow,
-            seconds > WINDOW_MAX_SEC
-                ? cockpit.format(_("Of the last $0: the history has no phases."), format.span(WINDOW_MAX_SEC * SEC))
-                : "",
-        );
         this.history = new History(this.unit, range);
         this.live?.close();
         this.live = new Live(
@@ -283,11 +276,11 @@ export class UnitPage {
                 cost: snapshot.cost?.share,
             });
             setText(this.about, this.describe(snapshot));
+            this.showPhases(server);
         }
         const oldest = server.oldestInFlight;
         const age = oldest === undefined ? "" : ` (${cockpit.format(_("oldest $0"), format.duration(oldest))})`;
         this.setFigure("inFlight", server.inFlight, format.count(server.inFlight) + age);
-        this.showPhases(server);
         this.showTables(recent);
     }
 
@@ -303,6 +296,7 @@ export class UnitPage {
             this.about,
             cockpit.format(_("Requests of $0, as far as the unit was observed"), format.span(sum.covered)),
         );
+        this.showPhases(sum);
     }
 
     setFigure(key, value, text) {

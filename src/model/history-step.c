@@ -2,6 +2,8 @@
 
 /* Metrics of a single step. */
 
+#include <math.h>
+
 #include "history-internal.h"
 #include "mounts.h"
 #include "snapshot-fill.h"
@@ -56,6 +58,26 @@ static void mean_get(const HistoryStep *s, HistoryAmount count, HistoryAmount ti
         ret->count = s->amounts[count];
         if (ret->count > 0)
                 ret->mean = s->amounts[time] / ret->count;
+}
+
+/* Means of the phases of requests; unknown ones are unchanged. The distributions of the server are set
+ * before. */
+static void step_get_phases(const HistoryStep *s, Server *ret) {
+        uint64_t responses;
+
+        if (ret->first_byte.count == ABSENT || ret->latency.count == ABSENT ||
+            (s->amounts[HISTORY_PHASED] == 0 && s->amounts[HISTORY_ANSWER] == 0))
+                return;
+        mean_get(s, HISTORY_PHASED, HISTORY_RECEIVE, &ret->receive);
+        mean_get(s, HISTORY_PHASED, HISTORY_QUEUE, &ret->queue);
+        mean_get(s, HISTORY_PHASED, HISTORY_SERVICE, &ret->service);
+
+        /* Responses that have ended, in the part of the step of which the history still has amounts */
+        responses = ret->first_byte.count == 0 ? ret->latency.count :
+                    lround((double) ret->latency.count * s->amounts[HISTORY_PHASED] / ret->first_byte.count);
+        ret->answer.count = responses;
+        if (responses > 0)
+                ret->answer.mean = s->amounts[HISTORY_ANSWER] / responses;
 }
 
 /* Unknown values are unchanged. */
@@ -244,11 +266,11 @@ static bool metric_is_derived(const Metric *metric) {
         HistoryStep s = {};
         Metrics m;
 
-        if (metric->offset < offsetof(Metrics, contention))
-                return false;
         for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++)
                 s.amounts[i] = 1;
         metrics_set_absent(&m);
+        m.requests.server.first_byte.count = m.requests.server.latency.count = 1;
+        step_get_phases(&s, &m.requests.server);
         step_get_contention(&s, &m.contention);
         step_get_storage(&s, &m.storage);
         step_get_network(&s, /* minimum_samples= */ 0, &m.network);
@@ -347,6 +369,7 @@ void history_step_get_metrics(const HistoryStep *s, unsigned minimum_samples, Me
                         window_bins_get_distribution(&s->distributions[i], minimum_samples,
                                                      (Distribution*) ((char*) ret +
                                                                       distributions[i].offset));
+        step_get_phases(s, server);
 }
 
 void step_coarsen(HistoryStep *s) {

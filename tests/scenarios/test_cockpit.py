@@ -60,8 +60,8 @@ def figures_of_ten_minutes():
         b.click(f"tr[data-unit='{s.name}'] a")
         load(s, connections=4, number=4000)
         load(s, connections=4, number=2000, think_us=2000)
-        latency, first_byte = (varlink("Get", unit=s.name, window=0)["requests"]["server"][k]
-                               for k in ("latency", "firstByte"))
+        server = varlink("Get", unit=s.name, window=0)["requests"]["server"]
+        latency, first_byte = server["latency"], server["firstByte"]
         b.evaluate("page.querySelector('#window').value = '600'")
         b.evaluate("page.querySelector('#window').dispatchEvent(new Event('change'))")
 
@@ -77,6 +77,11 @@ def figures_of_ten_minutes():
         equal(f["max"], latency["max"], "the longest")
         for name, want in ("p50", latency["p50"]), ("p99", latency["p99"]), ("firstByte", first_byte["p99"]):
             within(f[name], want, 0.1, 0, name)
+        shares = b.evaluate("""Object.fromEntries([...page.querySelectorAll(".phases:first-child .bar span")]
+            .map(e => [e.className, Number(e.style.flexGrow)]))""")
+        phases = {name: server[name]["mean"] for name in ("receive", "queue", "service", "answer")}
+        for name, mean in phases.items():
+            within(shares[f"p-{name}"], mean / sum(phases.values()), 0.02, 0.01, f"share of the phase {name}")
         equal((f["errors"], b.messages()), (0, []), "errors, messages of the page")
 
 
@@ -105,9 +110,14 @@ def administer():
         b.click(f"tr[data-unit='{s.name}'] a")
         load(s, connections=4, number=2000)
 
+        readings = {}
+
         def pair():
-            shown, of_qosctl = shown_figures(b), qosctl_json("show", s.name)[0]
-            return shown and shown["seq"] == of_qosctl["seq"] and (shown, of_qosctl["requests"]["server"])
+            """Both get one reading, whichever of them is the first."""
+            of_qosctl = qosctl_json("show", s.name)[0]
+            readings[of_qosctl["seq"]] = of_qosctl["requests"]["server"]
+            shown = shown_figures(b)
+            return shown and shown["seq"] in readings and (shown, readings[shown["seq"]])
         shown, server = wait_for("page and qosctl have the same reading", pair, 20, pause=0.01)
         within(shown["rate"], server["rate"], 1e-12, 0, "rate on the page of the unit")
         b.wait(has_text(f"127.0.0.1:{s.port}"))

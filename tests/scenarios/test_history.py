@@ -11,7 +11,7 @@ import time
 import scenario
 from scenario import (SEC, Talk, attach, check, equal, fresh_qosd, kill_qosd, load, lookup, qosctl, qosctl_json,
                       qosd_pid, run, start_served, systemctl, test, varlink, varlink_error, wait_for, wait_qosd,
-                      wake_ups)
+                      wake_ups, within)
 
 STEP = 10 * SEC
 STATE = "/run/qosd/state"
@@ -67,6 +67,14 @@ def known_load_in_known_steps():
     for a, b in zip(got, got[1:]):
         check(abs((b["timestamp"] - a["timestamp"]) * 1000 - STEP) < SEC // 100,
               "steps do not begin where the one before ends")
+
+    # Means of the phases, of the counts and times in the history, which are rounded
+    all_time = varlink("Get", unit=s.name, window=0)["requests"]["server"]
+    for phase in "receive", "queue", "service", "answer":
+        numbers, times = zip(*((f["count"], f["count"] * f["mean"])
+                               for g in from_first_request(steps(s)) if (f := lookup(g, f"requests.server.{phase}"))))
+        within(sum(numbers), sum(sent), 0.01, 0, f"requests with the phase {phase}")
+        within(sum(times) / sum(sent), all_time[phase]["mean"], 0.02, 2, f"mean of the phase {phase}")
 
     # As in snapshots, a quantile needs enough requests: 500 are enough for the 99th percentile, 62 are not
     check(lookup(got[0], "requests.server.latency.p99") is not None, "no p99 of 500 requests")

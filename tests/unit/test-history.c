@@ -13,7 +13,7 @@
 #define window_now() UINT64_C(0)
 #define WINDOW_WAITS UINT32_MAX
 #define row_loop(n, step, data) ({ for (__u64 _i = 0; _i < (n) && step(_i, data) == 0; _i++) ; })
-#include "history.h"
+#include "history-internal.h"
 #include "util-window.h"
 #include "window-record.h"
 
@@ -350,6 +350,53 @@ static void test_record(void) {
                 check(again.step.timestamp == s.timestamp - 17 * NSEC_PER_SEC);
                 check(history_roll(h, 100 + k) >= 0);
         }
+}
+
+/* Means of the phases: those of a step, of the sum of two, and of one of which only a half has amounts. */
+static void test_phases(void) {
+        HistoryStep s = make_step(100, 1000, 0, 10), later = make_step(101, 3000, 0, 10);
+        Server *server;
+        Metrics m;
+
+        memset(s.amounts, 0, sizeof(s.amounts));
+        memset(later.amounts, 0, sizeof(later.amounts));
+        history_step_get_metrics(&s, 5, &m);
+        server = &m.requests.server;
+        check(server->queue.count == ABSENT && server->answer.mean == ABSENT);
+
+        s.amounts[HISTORY_PHASED] = 1000;
+        s.amounts[HISTORY_RECEIVE] = 0;
+        s.amounts[HISTORY_QUEUE] = 5000;
+        s.amounts[HISTORY_SERVICE] = 2000000;
+        s.amounts[HISTORY_ANSWER] = 300000;
+        history_step_get_metrics(&s, 5, &m);
+        check(server->receive.count == 1000 && server->receive.mean == 0 && server->receive.p99 == ABSENT);
+        check(server->queue.mean == 5 && server->service.mean == 2000);
+        check(server->answer.count == 1000 && server->answer.mean == 300);
+
+        /* Amounts of the first half only */
+        step_add(&s, &later);
+        history_step_get_metrics(&s, 5, &m);
+        check(server->latency.count == 4000);
+        check(server->service.count == 1000 && server->service.mean == 2000);
+        check(server->answer.count == 1000 && server->answer.mean == 300);
+
+        later.amounts[HISTORY_PHASED] = 3000;
+        later.amounts[HISTORY_SERVICE] = 18000000;
+        step_add(&s, &later);
+        history_step_get_metrics(&s, 5, &m);
+        check(server->service.mean == 5000);
+
+        /* Only ends of responses */
+        memset(&s.distributions[0].count, 0, sizeof(s.distributions[0].count));
+        memset(s.amounts, 0, sizeof(s.amounts));
+        s.amounts[HISTORY_ANSWER] = 14000;
+        history_step_get_metrics(&s, 5, &m);
+        check(server->queue.mean == ABSENT && server->answer.count == 7000 && server->answer.mean == 2);
+
+        s.overlaps = 1000000;
+        history_step_get_metrics(&s, 5, &m);
+        check(m.requests.quality == QUALITY_OVERLAPPING && server->answer.count == ABSENT);
 }
 
 /* Amounts of any size are encoded to half a percent; unknown ones of a later step do not replace known
@@ -817,6 +864,7 @@ static void test_catalogue(void) {
         check(history_has_metric(metric_find("requests.server.rate")));
         check(history_has_metric(metric_find("requests.server.connections.open")));
         check(!history_has_metric(metric_find("requests.server.oldestInFlight")));
+        check(history_has_metric(metric_find("requests.server.queue.mean")));
         check(!history_has_metric(metric_find("requests.server.queue.p99")));
         check(history_find_distribution("requests.server.latency") >= 0);
         check(history_find_distribution("requests.server.queue") < 0);
@@ -833,6 +881,7 @@ static const struct {
         { "steps",  test_catalogue        },
         { "record", test_record           },
         { "record", test_amounts          },
+        { "record", test_phases           },
         { "record", test_levels           },
         { "merge",  test_merge            },
         { "merge",  test_mounts           },
