@@ -132,6 +132,7 @@ int method_change_threshold(BusServer *b, sd_bus_message *m, const Action *actio
 /* dbus-snapshot.c */
 int method_snapshot(BusServer *b, sd_bus_message *m, sd_bus_error *error);
 int method_snapshot_mounts(BusServer *b, sd_bus_message *m, sd_bus_error *error);
+int method_snapshot_drops(BusServer *b, sd_bus_message *m, sd_bus_error *error);
 
 /* dbus-diagnose.c */
 int method_diagnose(BusServer *b, sd_bus_message *m, const char *unit, uint64_t interval,

@@ -177,6 +177,10 @@ static int manager_method_snapshot_mounts(sd_bus_message *m, void *userdata, sd_
         return method_snapshot_mounts(ASSERT_PTR(userdata), m, error);
 }
 
+static int manager_method_snapshot_drops(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        return method_snapshot_drops(ASSERT_PTR(userdata), m, error);
+}
+
 static int manager_method_diagnose(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         uint64_t interval_nsec;
         const char *unit;

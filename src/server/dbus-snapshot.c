@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Snapshot() and SnapshotMounts() */
+/* Snapshot(), SnapshotMounts() and SnapshotDrops() */
 
 #include "dbus-client.h"
 #include "dbus-custom.h"
@@ -162,4 +162,33 @@ int method_snapshot_mounts(BusServer *b, sd_bus_message *m, sd_bus_error *error)
                 return r;
         c->window = window;
         return call_submit(c, error);
+}
+
+int method_snapshot_drops(BusServer *b, sd_bus_message *m, sd_bus_error *error) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        uint64_t window;
+        const char *name;
+        Snapshot s;
+        Unit *u;
+        int r;
+
+        r = read_arguments(b, m, &name, &window, error);
+        if (r < 0)
+                return r;
+        u = manager_get_unit(b->manager, name, &e);
+        if (!u)
+                return bus_reply_missing(b, m, name, &e, error);
+        unit_get_snapshot(u, window, &s);
+
+        r = sd_bus_message_new_method_return(m, &reply);
+        if (r >= 0)
+                r = sd_bus_message_open_container(reply, 'a', "(st)");
+        for (size_t i = 0; i < s.n_drop_reasons && r >= 0; i++)
+                r = sd_bus_message_append(reply, "(st)", s.drop_reasons[i].name, s.drop_reasons[i].count);
+        if (r >= 0)
+                r = sd_bus_message_close_container(reply);
+        if (r < 0)
+                return r;
+        return sd_bus_send(NULL, reply, NULL);
 }

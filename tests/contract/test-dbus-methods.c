@@ -445,6 +445,11 @@ static void test_absent(void) {
               sd_bus_message_at_end(reply, false) > 0);
 
         sd_bus_message_unref(reply);
+        reply = call("SnapshotDrops", "st", "a", UINT64_MAX);
+        check(sd_bus_message_enter_container(reply, 'a', "(st)") > 0 &&
+              sd_bus_message_at_end(reply, false) > 0);
+
+        sd_bus_message_unref(reply);
         reply = call("Snapshot", "st", "a", 60 * NSEC_PER_SEC);
         check(sd_bus_message_enter_container(reply, 'a', "{sv}") > 0);
         while (sd_bus_message_enter_container(reply, 'e', "sv") > 0) {
@@ -531,6 +536,8 @@ static void test_errors(void) {
         expect_error("org.qosd1.Error.NotAttached", "Snapshot", "st", "exited", UINT64_C(0));
         expect_error("org.qosd1.Error.NotAttached", "SnapshotMounts", "st", "exited", UINT64_C(0));
         expect_error(invalid_args, "SnapshotMounts", "st", "a", UINT64_C(1));
+        expect_error("org.qosd1.Error.NotAttached", "SnapshotDrops", "st", "exited", UINT64_C(0));
+        expect_error(invalid_args, "SnapshotDrops", "st", "a", UINT64_C(1));
         expect_error("org.qosd1.Error.NotSubscribed", "Unsubscribe", NULL);
         for (size_t i = 0; i < ELEMENTSOF(invalid_windows); i++)
                 expect_error(invalid_args, "Snapshot", "st", "a", invalid_windows[i]);

@@ -8,9 +8,8 @@ import socket
 import time
 
 import scenario
-from scenario import (Cable, Server, attach, check, equal, kill_qosd, load, lookup, programs, qosctl, run, smaller,
-                      snapshot, systemctl, test, unused_port, varlink, varlink_error,
-                      wait_for, within)
+from scenario import (Cable, Server, attach, busctl_call, check, equal, kill_qosd, load, lookup, programs, qosctl, run,
+                      smaller, snapshot, systemctl, test, unused_port, varlink, varlink_error, wait_for, within)
 from test_mptcp import IPPROTO_MPTCP
 from test_storage import AGE, Worker
 
@@ -557,6 +556,8 @@ def discarded_packets():
     equal(reasons(f), {"SOCKET_FILTER": f["drops"]}, "reasons")
     # Those that were let through: one segment of both bytes, or two
     check(sent() - 4 <= f["drops"] <= sent() - 2, f"{f['drops']} discarded, {sent()} sent")
+    equal(busctl_call("SnapshotDrops", "st", u.name, 0), [[["SOCKET_FILTER", f["drops"]]]], "on D-Bus")
+    equal(busctl_call("SnapshotDrops", "st", other.name, 0), [[]], "on D-Bus, of another unit")
     page = " ".join(qosctl("network", u.name).stdout.split())
     check(f"Discarded: {f['drops']} packets: SOCKET_FILTER {f['drops']}" in page, page)
     for s in clients:
