@@ -7,12 +7,13 @@ import glob
 import mmap
 import os
 import signal
+import struct
 import subprocess
 import time
 
 import scenario
-from scenario import (Unit, attach, busctl_call, check, equal, kill_qosd, lookup, qosctl, qosctl_json, snapshot,
-                      test, varlink, wait_for)
+from scenario import (Unit, as_user, attach, busctl_call, check, equal, kill_qosd, lookup, qosctl, qosctl_json,
+                      snapshot, test, varlink, wait_for)
 from test_history import STATE, next_step
 from test_nested import new_slice
 from test_thresholds import wait_state
@@ -27,7 +28,7 @@ AGE = 0.05
 # opened once: between two lines the process is in read(2) on the FIFO, and has made no call on files but those of the
 # lines.
 PROGRAM = r"""
-import json, os, socket, sys, threading, time
+import ctypes, fcntl, json, mmap, os, socket, sys, threading, time
 
 directory = sys.argv[1]
 s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -185,10 +186,21 @@ EXPECTED = (
     ("os.copy_file_range(fd, out, 2000, 0, 0)",
      {"reads.count": 1, "reads.bytes": 2000, "writes.count": 1, "writes.bytes": 2000}),
     ("os.fsync(out); os.fdatasync(out)", {"syncs.count": 2}),
-    ("os.ftruncate(out, 100)", {"changes.count": 1}),
+    ("s = os.open('sync', os.O_CREAT|os.O_RDWR|os.O_SYNC)", {"opens.count": 1, "creates.count": 1}),
+    ("os.pwrite(s, b'x', 0)", {"writes.count": 1, "writes.bytes": 1}),
+    ("os.ftruncate(out, 100); os.truncate('out', 200)", {"changes.count": 2}),
+    ("os.close(os.open('out', os.O_WRONLY|os.O_TRUNC))", {"opens.count": 1}),
     ("os.posix_fallocate(out, 0, 4096)", {"changes.count": 1}),
-    ("os.fchmod(out, 0o600)", {"changes.count": 1}),
+    ("os.fchmod(out, 0o600); os.chown('out', 0, 0); os.utime('out')", {"changes.count": 3}),
+    # mmap.mmap() has a look at the size of the file
+    ("m = mmap.mmap(out, 4096)", {"lookups.count": 1}),
+    ("m.flush()", {"syncs.count": 1}),
     ("os.mkdir('d'); os.rmdir('d')", {"creates.count": 1, "removes.count": 1}),
+    ("os.mkfifo('fifo'); os.mknod('file')", {"creates.count": 2}),
+    ("os.unlink('fifo'); os.unlink('file')", {"removes.count": 2}),
+    ("u = socket.socket(socket.AF_UNIX); u.bind('socket')", {"creates.count": 1}),
+    # The directory has an end, which is a call of its own
+    ("os.listdir('.')", {"opens.count": 1, "lookups.count": 3}),
     ("os.link('out', 'hard'); os.symlink('out', 'soft')", {"creates.count": 2}),
     ("os.rename('hard', 'other'); os.unlink('other'); os.unlink('soft')", {"renames.count": 1, "removes.count": 2}),
     ("os.stat('out'); os.fstat(out); os.lstat('data')", {"lookups.count": 3}),
@@ -196,6 +208,9 @@ EXPECTED = (
     ("failing(os.open, 'absent', os.O_RDONLY)", {"opens.count": 1, "opens.errors": 1}),
     ("failing(os.mkdir, 'data')", {}),
     ("failing(os.rmdir, '.')", {}),
+    ("os.access('data', os.R_OK); os.readlink('/proc/self/exe'); os.statvfs('.'); os.listxattr('data'); "
+     "fcntl.flock(fd, fcntl.LOCK_EX); os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_WILLNEED); os.chdir('.')", {}),
+    ("os.sync()", {}),
     ("r, w = os.pipe(); os.write(w, b'x' * 100); os.read(r, 100)", {}),
     ("a, b = socket.socketpair(); a.send(b'x'); b.recv(1); os.write(a.fileno(), b'y'); os.read(b.fileno(), 1)", {}),
     ("null = os.open('/dev/null', os.O_RDWR); os.write(null, b'x'); os.read(null, 1)", {}),
@@ -570,6 +585,56 @@ def page_cache():
     expect("r, w = os.pipe(); os.write(w, b'x'); os.read(r, 1)")
 
 
+def cachestat(path):
+    """Pages of the file in the page cache, and those of them that are dirty: cachestat(2)."""
+    libc, counted = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(40)
+    fd = os.open(path, os.O_RDONLY)
+    result = libc.syscall(ctypes.c_long(451), fd, struct.pack("2Q", 0, 0), counted, 0)
+    os.close(fd)
+    check(result == 0, f"cachestat: {os.strerror(ctypes.get_errno())}")
+    return struct.unpack_from("2Q", counted)
+
+
+@test(deadline=120, vm="nightly", needs_vm="the io controller is not there")
+def bytes_of_the_device():
+    """What the device has read is what the unit's io.stat has, and what the page cache has got, what cachestat(2)
+    has."""
+    u = Worker(settings="IOAccounting=yes")
+    attach(u, "--probes=block,storage")
+    u.start()
+    path = u.directory + "/pages"
+    with open(path, "wb") as f:
+        f.write(b"p" * (PAGE * 300))
+    uncache(path)
+    u.do("fd = os.open('pages', os.O_RDWR); d = os.open('pages', os.O_RDONLY|os.O_DIRECT); m = mmap.mmap(-1, 65536)")
+
+    def io_stat():
+        with open(f"/sys/fs/cgroup{u.control_group}/io.stat") as f:
+            return sum(int(word.partition("=")[2]) for word in f.read().split() if word.startswith("rbytes="))
+
+    def figures():
+        s = snapshot(u)
+        return s["storage"], s["contention"]["block"]["readBytes"]
+
+    (before, read_before), truth, cached = figures(), io_stat(), cachestat(path)[0]
+    # The first 160 pages past the page cache, the others through it, twice
+    u.do(f"[os.preadv(d, [m], 65536 * i) for i in range(10)]; "
+         f"[os.pread(fd, {PAGE}, i * {PAGE}) for _ in range(2) for i in range(160, 300)]")
+    now, read = figures()
+    equal(now["reads"]["bytes"] - before["reads"]["bytes"], (160 + 2 * 140) * PAGE, "bytes read")
+    equal(read - read_before, io_stat() - truth, "bytes that the device has read")
+    equal((now["cache"]["readIn"] - before["cache"]["readIn"], cachestat(path)[0] - cached), (140, 140), "misses")
+    equal(now["cache"]["lookedUp"] - before["cache"]["lookedUp"], 280, "pages looked up")
+    check(abs(now["amplification"]["read"] * now["reads"]["bytes"] / read - 1) < 1e-6, f"{now}, {read} bytes")
+
+    dirty = cachestat(path)[1]
+    u.do(f"[os.pwrite(fd, b'w' * {PAGE}, i * {PAGE}) for i in range(200, 240)]")
+    dirtied = storage(u)["cache"]["dirtied"] - now["cache"]["dirtied"]
+    equal(cachestat(path)[1] - dirty, 40, "pages that are dirty")
+    # The time of the change is in a block of the file system
+    check(40 <= dirtied <= 42, f"{dirtied} pages were dirtied")
+
+
 def faults(pid):
     """Minor and major page faults of a process."""
     with open(f"/proc/{pid}/stat") as f:
@@ -630,9 +695,14 @@ def call(number, *arguments):
     return result
 
 
+SQPOLL, ASYNC = 2, 16      # IORING_SETUP_SQPOLL, IOSQE_ASYNC
+
+
 class Ring:
-    def __init__(self):
+    def __init__(self, flags=0):
         parameters = ctypes.create_string_buffer(120)
+        # A thread of the kernel that takes requests without a call is idle after 10 ms
+        struct.pack_into("3I", parameters, 8, flags, 0, 10)
         self.fd = call(425, 64, parameters)
         entries, completions = struct.unpack_from("2I", parameters, 0)
         self.sq, self.cq = struct.unpack_from("7I", parameters, 40), struct.unpack_from("6I", parameters, 80)
@@ -647,15 +717,16 @@ class Ring:
     def word(self, offset):
         return struct.unpack_from("I", self.ring, offset)[0]
 
-    def run(self, *requests):
+    def run(self, *requests, flags=0):
         tail = self.word(self.sq[1])
         for i, (opcode, fd, buffer, length, offset) in enumerate(requests):
             slot = (tail + i) & self.word(self.sq[2])
-            struct.pack_into("<BBHiQQIIQ24x", self.entries, slot * 64, opcode, 0, 0, fd, offset,
+            struct.pack_into("<BBHiQQIIQ24x", self.entries, slot * 64, opcode, flags, 0, fd, offset,
                              ctypes.addressof(buffer) if buffer else 0, length, 0, i)
             struct.pack_into("I", self.ring, self.sq[6] + slot * 4, slot)
         struct.pack_into("I", self.ring, self.sq[1], tail + len(requests))
-        call(426, self.fd, len(requests), len(requests), 1, 0, 0)
+        # IORING_ENTER_GETEVENTS | IORING_ENTER_SQ_WAKEUP
+        call(426, self.fd, len(requests), len(requests), 3, 0, 0)
         results, head = {}, self.word(self.cq[0])
         for i in range(len(requests)):
             which, result = struct.unpack_from("<Qi", self.ring, self.cq[5] + ((head + i) & self.word(self.cq[2])) * 16)
@@ -684,17 +755,28 @@ buffer = ctypes.create_string_buffer(b"b" * 65536)
 """
 
 
+# Requests that threads of the kernel take: those that are asynchronous at once, and those of a ring that is polled
+BY_THREADS = (
+    ("ring.run(*[(22, fd, buffer, 100, i) for i in range(20)], flags=ASYNC) == [100] * 20 or 1 / 0",
+     {"reads.count": 20, "reads.bytes": 2000}),
+    ("polled.run(*[(22, fd, buffer, 100, i) for i in range(25)]) == [100] * 25 or 1 / 0",
+     {"reads.count": 25, "reads.bytes": 2500}),
+    ("polled.run(*[(23, out, buffer, 50, i) for i in range(11)], flags=ASYNC) == [50] * 11 or 1 / 0",
+     {"writes.count": 11, "writes.bytes": 550}),
+)
+
+
 @test(deadline=90, vm=True, needs_program="storage_aio_complete")
 def rings():
     """Reads and writes through io_uring and libaio count once each, with the bytes and errors that they report, by file
-    system."""
+    system, whichever thread makes them."""
     u = Worker()
     attach(u, "--probes=storage")
     u.start()
     with open(u.directory + "/rings.py", "w") as f:
         f.write(RINGS)
     u.do("sys.path.insert(0, directory); sys.dont_write_bytecode = True; from rings import *; ring = Ring(); "
-         "aio = Aio(); "
+         "aio = Aio(); polled = Ring(SQPOLL); "
          "fd = os.open('data', os.O_RDONLY); out = os.open('out', os.O_CREAT|os.O_WRONLY); r, w = os.pipe()")
     before = counts(storage(u))
     for line, want in (
@@ -709,7 +791,8 @@ def rings():
             ("aio.run(*[(0, fd, buffer, 100, i) for i in range(30)]) == [100] * 30 or 1 / 0",
              {"reads.count": 30, "reads.bytes": 3000}),
             ("aio.run(*[(1, out, buffer, 300, i) for i in range(7)]) == [300] * 7 or 1 / 0",
-             {"writes.count": 7, "writes.bytes": 2100})):
+             {"writes.count": 7, "writes.bytes": 2100}),
+            *BY_THREADS):
         u.do(line)
         now = counts(storage(u))
         equal(added(now, before), want, line)
@@ -798,6 +881,9 @@ def slow_calls():
     shares = slow[0]["shares"]
     check(abs(sum(shares.values()) - 1) < 0.001 and shares.get("running", 0) < 0.5, f"{shares}")
     check("leased" in qosctl("mounts", u.name, "--window=total").stdout, "the table has no slow call")
+    # They name files
+    check("leased" not in scenario.run(*as_user(65534), "qosctl", "mounts", u.name, "--window=total", ok=False).stdout,
+          "another user sees it")
 
     kill_qosd()
     again = leased()

@@ -6,7 +6,7 @@ import time
 
 from filesystems import image, loop_device, mounted, slow_files
 from scenario import attach, check, equal, qosctl_json, test
-from test_storage import RINGS, Worker, added, counts, rows, storage
+from test_storage import BY_THREADS, RINGS, Worker, added, counts, rows, storage
 
 FALLBACKS = ("storage_ext4_sync_begin", "storage_ext4_sync_end", "storage_ext4_unlink", "storage_direct_begin",
              "storage_direct_end", "storage_fuse_begin", "storage_fuse_end")
@@ -45,7 +45,8 @@ def by_tracepoints():
         with open(u.directory + "/rings.py", "w") as f:
             f.write(RINGS)
         u.do("sys.path.insert(0, directory); sys.dont_write_bytecode = True; from rings import *; import mmap; "
-             "ring = Ring(); m = memoryview(mmap.mmap(-1, 65536)); pages = (ctypes.c_char * 65536).from_buffer(m); "
+             "ring = Ring(); polled = Ring(SQPOLL); m = memoryview(mmap.mmap(-1, 65536)); "
+             "pages = (ctypes.c_char * 65536).from_buffer(m); "
              "out = os.open('out', os.O_CREAT|os.O_RDWR); fd = os.open('data', os.O_RDONLY); "
              "d = os.open('data', os.O_RDONLY|os.O_DIRECT); w = os.open('direct', os.O_CREAT|os.O_RDWR|os.O_DIRECT); "
              "s = os.open('sync', os.O_CREAT|os.O_RDWR|os.O_SYNC); os.fsync(out)")
@@ -66,7 +67,8 @@ def by_tracepoints():
                  {"reads.count": 30, "reads.bytes": 3000}),
                 ("ring.run(*[(22, d, pages, 4096, 4096 * i) for i in range(10)]) == [4096] * 10 or 1 / 0",
                  {"reads.count": 10, "reads.bytes": 40960}),
-                ("ring.run((23, fd, buffer, 10, 0))[0] < 0 or 1 / 0", {"writes.count": 1, "writes.errors": 1})):
+                ("ring.run((23, fd, buffer, 10, 0))[0] < 0 or 1 / 0", {"writes.count": 1, "writes.errors": 1}),
+                *BY_THREADS):
             before, row_before = storage(u), rows(u)[point]
             u.do(line)
             now, row = storage(u), rows(u)[point]
