@@ -2,26 +2,38 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Calls on files by file system, compared with what fio says of itself: engines, block sizes, file systems. Calls and
 bytes have to be equal, the mean latency within 2 % or 5 us, p99 within 3 %. What fio reads and writes besides, as its
-libraries, is on another file system. Then what observing costs: the same load with and without, in turns. Where the
-kernel permits no programs at functions, the cost alone, on the file system of /var/tmp. Writes a table as CSV to
-standard output. On the running system, as root; it needs fio, and a disk or memory of 1 GiB. Asserts nothing."""
+libraries, is on another file system. And what observing costs: the same load with and without, in turns, and with
+programs that count by path (path-walk.bpf.c). Where the kernel permits no programs at functions, the cost of what is
+there alone, on a tmpfs, and on the file system of /var/tmp. Writes a table as CSV to standard output. On the running
+system, as root; it needs fio, bpftool, and a disk or memory of 1 GiB. Asserts nothing."""
 
 import argparse
 import contextlib
 import csv
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
+# The sources may be on a read-only file system
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../scenarios"))
+
+import filesystems  # noqa: E402
+import scenario  # noqa: E402
+
 UNIT = "qosd-bench-fio.service"
-UNIT_FILE = f"/run/systemd/system/{UNIT}"
+# Keeps the programs loaded
+OTHER_UNIT = "qosd-bench-idle.service"
 OUTPUT = "/run/qosd-bench-fio.json"
-SIZE = 32 << 20
-PAIRS = 15
+PATH_WALK = "/var/lib/qosd-build/tests/bench/path-walk.bpf.o"
+PATH_LINKS = "/sys/fs/bpf/qosd-bench-paths"
+SIZE = 8 << 20
+ROUNDS = 15
 FIELDS = ("filesystem", "engine", "what", "block", "options", "figure", "fio", "qosd", "off", "ok")
 
 
@@ -35,7 +47,11 @@ def file_system(kind, directory):
     point, image = f"{directory}/{kind}", f"{directory}/{kind}.image"
     os.mkdir(point)
     with contextlib.ExitStack() as stack:
-        if kind == "tmpfs":
+        if kind == "nfs":
+            point = stack.enter_context(filesystems.mounted_nfs())[0]
+        elif kind == "fuse":
+            point = stack.enter_context(filesystems.slow_files())
+        elif kind == "tmpfs":
             run("mount", "-t", "tmpfs", "-o", "size=200m", "none", point)
         elif kind == "overlay":
             for name in "lower", "upper", "work":
@@ -48,14 +64,38 @@ def file_system(kind, directory):
             run("mkfs." + kind, "-q", image)
             # A loop device: what that reads and writes itself is of no unit
             run("mount", "-o", "loop", "-t", kind, image, point)
-        stack.callback(run, "umount", point)
+        if kind not in ("nfs", "fuse"):
+            stack.callback(run, "umount", point)
         yield point
 
 
-def write_unit(command):
-    with open(UNIT_FILE, "w") as f:
+def unit_file(unit):
+    return f"/run/systemd/system/{unit}"
+
+
+def write_unit(command, unit=UNIT):
+    with open(unit_file(unit), "w") as f:
         f.write(f"[Service]\nType=oneshot\nExecStart={command}\n")
     run("systemctl", "daemon-reload")
+
+
+@contextlib.contextmanager
+def observed(unit=UNIT):
+    run("qosctl", "attach", unit, "--probes=storage")
+    try:
+        yield
+    finally:
+        run("qosctl", "detach", unit)
+
+
+@contextlib.contextmanager
+def path_walk():
+    """The programs that count by path meanwhile."""
+    run("bpftool", "prog", "loadall", PATH_WALK, PATH_LINKS, "autoattach")
+    try:
+        yield
+    finally:
+        shutil.rmtree(PATH_LINKS)
 
 
 def mount_row(point):
@@ -88,30 +128,34 @@ def read_job():
     return json.loads(text[text.index("{"):])["jobs"][0]
 
 
+def make_files(point, n, cached=True):
+    """The files of so many threads of fio. cached: in the page cache, or none of it"""
+    for i in range(n):
+        path = f"{point}/bench.{i}.0"
+        if not os.path.exists(path):
+            with open(path, "wb") as f:
+                f.write(bytes(SIZE))
+        with open(path, "rb") as f:
+            if cached:
+                while f.read(1 << 20):
+                    pass
+            else:
+                os.fsync(f.fileno())
+                os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def measure(kind, point, engine, what, block, options, n):
     job = {"name": "bench", "directory": point, "ioengine": engine, "rw": what, "bs": block, "size": SIZE,
            "io_size": n * block, "fallocate": "none", "group_reporting": 1, "thread": 1, "invalidate": 0,
            "random_generator": "tausworthe64", "lat_percentiles": 1, **options}
-    threads = job.get("numjobs", 1)
     arguments = " ".join(f"--{key}={value}" for key, value in job.items())
-    # The files are made, and read once, by another process; of mmap each page is read from the disk
-    run("fio", *arguments.split(), "--create_only=1", "--output=/dev/null")
-    for i in range(threads):
-        with open(f"{point}/bench.{i}.0", "rb") as f:
-            if engine == "mmap":
-                os.fsync(f.fileno())
-                os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            else:
-                while f.read(1 << 20):
-                    pass
+    # Made, and read once, by another process; of mmap each page is read from the disk
+    make_files(point, job.get("numjobs", 1), cached=engine != "mmap")
     write_unit(f"/usr/bin/fio {arguments} --output-format=json --output={OUTPUT}")
-    run("qosctl", "attach", UNIT, "--probes=storage")
-    try:
+    with observed():
         run("systemctl", "start", UNIT)
         time.sleep(0.1)
         storage, row = mount_row(point)
-    finally:
-        run("qosctl", "detach", UNIT)
     fio = read_job()
     direction = "reads" if what.endswith("read") else "writes"
     truth = fio["read" if direction == "reads" else "write"]
@@ -139,53 +183,59 @@ def read_programs():
     return {p["program"]: p for p in lines if "program" in p}
 
 
-def program_time(point):
-    """Yields the run time of the programs at read(2), and its share of the time of such a call. With software emulation
-    the share is what can be compared, and not the time."""
-    run("sysctl", "-qw", "kernel.bpf_stats_enabled=1")
-    run("qosctl", "attach", UNIT, "--probes=storage")
-    try:
-        run("systemctl", "start", UNIT)
+def nsec_per_run(*programs):
+    """Of programs of others, by the kernel's statistics."""
+    known = {p["name"]: p for p in json.loads(run("bpftool", "-j", "prog", "show")) if p.get("run_cnt")}
+    return [known[name]["run_time_ns"] / known[name]["run_cnt"] for name in programs]
+
+
+def program_time():
+    """Yields the run time of the programs at read(2), and its share of the time of such a call; then the same of those
+    that count by path. With software emulation the relations are what can be compared, and not the times."""
+    def both():
         programs = read_programs()
-        row = mount_row(point)[1]
+        return sum(p["runTime"] / p["runs"] for p in (programs[f"storage_read_{end}"] for end in ("begin", "end")))
+
+    run("sysctl", "-qw", "kernel.bpf_stats_enabled=1")
+    try:
+        with observed():
+            run("systemctl", "start", UNIT)
+            nsec = both()
+            yield "", "ns of both programs", round(nsec), "", "", ""
+            yield "", "their share of a read", f"{nsec / read_job()['read']['clat_ns']['mean']:.3f}", "", "", ""
+        with path_walk():
+            run("systemctl", "start", UNIT)
+            walk, nothing = nsec_per_run("path_read", "path_nothing")
+            yield "path walk", "ns of its program", round(walk), "", "", ""
+            yield "path walk", "ns of an empty program", round(nothing), "", "", ""
+            yield "path walk", "its share of a read", f"{walk / read_job()['read']['clat_ns']['mean']:.3f}", "", "", ""
     finally:
-        run("qosctl", "detach", UNIT)
         run("sysctl", "-qw", "kernel.bpf_stats_enabled=0")
-    both = [programs[f"storage_read_{end}"] for end in ("begin", "end")]
-    nsec = sum(p["runTime"] / p["runs"] for p in both)
-    yield "ns of both programs", round(nsec), "", "", ""
-    yield "their share of a read", f"{nsec / row['reads']['latency']['mean']:.3f}", "", "", ""
 
 
-def cost(point, seconds, pairs):
-    """Reads from the page cache, not observed and observed, in turns. Yields operations per second, and CPU time for
-    each in ns: the medians of both, and the median of the differences of the pairs."""
+def cost(point, seconds, rounds, ways):
+    """Reads from the page cache, in turns: not observed, and in each of the ways. Yields operations per second, and CPU
+    time for each in ns: the medians without and with, and the median of the differences of the rounds."""
     job = {"name": "bench", "directory": point, "ioengine": "psync", "rw": "randread", "bs": 4096, "size": SIZE,
            "time_based": 1, "runtime": seconds, "thread": 1, "invalidate": 0, "group_reporting": 1}
     arguments = " ".join(f"--{key}={value}" for key, value in job.items())
-    run("fio", *arguments.split(), "--create_only=1", "--output=/dev/null")
-    with open(f"{point}/bench.0.0", "rb") as f:
-        while f.read(1 << 20):
-            pass
+    make_files(point, 1)
     write_unit(f"/usr/bin/fio {arguments} --output-format=json --output={OUTPUT}")
-    found = []
-    for i in range(2 * pairs):
+    found = {way: [] for way in ("not observed", *ways)}
+    for i in range(rounds):
         # A B, B A, ...
-        observed = i % 4 in (1, 2)
-        if observed:
-            run("qosctl", "attach", UNIT, "--probes=storage")
-        try:
-            run("systemctl", "start", UNIT)
-        finally:
-            if observed:
-                run("qosctl", "detach", UNIT)
-        fio = read_job()
-        reads, cpu = fio["read"], (fio["usr_cpu"] + fio["sys_cpu"]) / 100
-        found.append((observed, reads["iops"], cpu * reads["runtime"] * 1e6 / reads["total_ios"]))
-    for k, what in (1, "reads per second"), (2, "ns of CPU for a read"):
-        without, with_ = ([f[k] for f in found if f[0] == observed] for observed in (False, True))
-        off = statistics.median(b - a for a, b in zip(without, with_))
-        yield what, round(statistics.median(without)), round(statistics.median(with_)), round(off), ""
+        for way in list(found)[::-1 if i % 2 else 1]:
+            with ways.get(way, contextlib.nullcontext)():
+                run("systemctl", "start", UNIT)
+            fio = read_job()
+            reads, cpu = fio["read"], (fio["usr_cpu"] + fio["sys_cpu"]) / 100
+            found[way].append((reads["iops"], cpu * reads["runtime"] * 1e6 / reads["total_ios"]))
+    for way in ways:
+        for k, what in (0, "reads per second"), (1, "ns of CPU for a read"):
+            without, with_ = ([f[k] for f in found[which]] for which in ("not observed", way))
+            off = statistics.median(b - a for a, b in zip(without, with_))
+            yield ("" if way == "qosd" else way, what, round(statistics.median(without)),
+                   round(statistics.median(with_)), round(off), "")
 
 
 def cases(quick):
@@ -215,24 +265,29 @@ def cases(quick):
         yield kind, "io_uring", "randread", 4096, {}, 1000
         if kind in ("xfs", "btrfs"):
             yield kind, "psync", "randread", 4096, {"direct": 1}, 1000
+    for kind in "nfs", "fuse":
+        for what in "randread", "write":
+            yield kind, "psync", what, 4096, {}, 500
+        yield kind, "psync", "write", 4096, {"fsync": 10}, 200
+        yield kind, "io_uring", "randread", 4096, {}, 500
+    yield "nfs", "psync", "randread", 4096, {"direct": 1}, 500
 
 
 def functions_are_observed():
-    run("qosctl", "attach", UNIT, "--probes=storage")
-    try:
-        programs = read_programs()
-    finally:
-        run("qosctl", "detach", UNIT)
-    return programs["storage_read_begin"]["state"] == "attached"
+    with observed():
+        return read_programs()["storage_read_begin"]["state"] == "attached"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="some of the engines and file systems, and fewer pairs")
+    parser.add_argument("--quick", action="store_true", help="some of the engines and file systems, and fewer rounds")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of the cost (default: %(default)s)")
     arguments = parser.parse_args()
+    scenario.prefix = "qosd-bench"
     out = csv.writer(sys.stdout, lineterminator="\n")
     out.writerow(FIELDS)
     write_unit("/bin/true")
+    write_unit("/bin/true", OTHER_UNIT)
     complete = functions_are_observed()
     with tempfile.TemporaryDirectory(prefix="qosd-bench-", dir="/var/tmp") as directory, \
             contextlib.ExitStack() as stack:
@@ -242,29 +297,41 @@ def main():
             if kind not in points:
                 try:
                     points[kind] = stack.enter_context(file_system(kind, directory))
-                except subprocess.CalledProcessError as e:
+                except (OSError, subprocess.CalledProcessError, scenario.Failed) as e:
                     points[kind] = None
                     print(f"{kind}: {e}", file=sys.stderr)
             return points[kind]
 
-        for kind, engine, what, block, options, n in cases(arguments.quick) if complete else ():
-            if not point_of(kind):
-                continue
-            shown = " ".join(f"{key}={value}" for key, value in options.items())
-            try:
-                for row in measure(kind, points[kind], engine, what, block, options, n):
-                    out.writerow((kind, engine, what, block, shown, *row))
-            except (subprocess.CalledProcessError, KeyError, ValueError) as e:
-                print(f"{kind} {engine} {what} {block} {shown}: {e!r}", file=sys.stderr)
-            sys.stdout.flush()
-        kind, points["var"] = "ext4" if complete else "var", directory
+        points["var"] = directory
         if complete:
-            list(measure(kind, point_of(kind), "psync", "randread", 4096, {}, 5000))
-            for row in program_time(points[kind]):
-                out.writerow((kind, "psync", "randread", 4096, "", *row))
-        for row in cost(point_of(kind), 1, 3 if arguments.quick else PAIRS):
-            out.writerow((kind, "psync", "randread", 4096, "", *row))
-    os.unlink(UNIT_FILE)
+            with observed(OTHER_UNIT):
+                list(measure("ext4", point_of("ext4"), "psync", "randread", 4096, {}, 5000))
+                try:
+                    for row in program_time():
+                        out.writerow(("ext4", "psync", "randread", 4096, *row))
+                except subprocess.CalledProcessError as e:
+                    # What comes next takes longer
+                    print(f"run time of the programs: {e}", file=sys.stderr)
+        for kind in ("ext4",) if complete else ("tmpfs", "var"):
+            ways = {"qosd": observed} | ({"path walk": path_walk} if complete else {})
+            try:
+                for row in cost(point_of(kind), 1, 3 if arguments.quick else arguments.rounds, ways):
+                    out.writerow((kind, "psync", "randread", 4096, *row))
+            except subprocess.CalledProcessError as e:
+                print(f"cost on {kind}: {e}", file=sys.stderr)
+        with observed(OTHER_UNIT):
+            for kind, engine, what, block, options, n in cases(arguments.quick) if complete else ():
+                sys.stdout.flush()
+                if not point_of(kind):
+                    continue
+                shown = " ".join(f"{key}={value}" for key, value in options.items())
+                try:
+                    for row in measure(kind, points[kind], engine, what, block, options, n):
+                        out.writerow((kind, engine, what, block, shown, *row))
+                except (subprocess.CalledProcessError, KeyError, ValueError) as e:
+                    print(f"{kind} {engine} {what} {block} {shown}: {e!r}", file=sys.stderr)
+    for unit in UNIT, OTHER_UNIT:
+        os.unlink(unit_file(unit))
 
 
 if __name__ == "__main__":

@@ -200,8 +200,8 @@ make_image() {
         fi
 
         mount --bind /mnt/src "$root/usr/src/qosd" || return
-        # What the scenarios run, and the scenarios as they were compiled by vm_image()
-        for d in tests/scenarios pycache; do
+        # What scenarios and benchmarks run, and the scenarios as they were compiled by vm_image()
+        for d in tests/scenarios tests/bench pycache; do
                 mkdir -p "/mnt/dir/build/$d" "$root/var/lib/qosd-build/$d" && mount --bind "/mnt/dir/build/$d" "$root/var/lib/qosd-build/$d" || return
         done
         # Large, and of no use there
