@@ -120,6 +120,15 @@ STORAGE_NAME_CALL(rmdir, vfs_rmdir, QOS_STORAGE_REMOVE)
 STORAGE_NAME_CALL(rename, vfs_rename, QOS_STORAGE_RENAME)
 STORAGE_NAME_CALL(stat, vfs_statx, QOS_STORAGE_LOOKUP)
 
+/* syncfs(2), and what umount(2) waits for. */
+SEC("fentry/sync_filesystem")
+int BPF_PROG(storage_syncfs_begin, struct super_block *sb) {
+        if (!task_is_unowned())
+                CALL_BEGIN(ctx, QOS_STORAGE_SYNC, sb, NULL, /* verifies= */ false);
+        return 0;
+}
+STORAGE_END(syncfs, sync_filesystem)
+
 /* Of two files, which may be in two file systems. */
 STORAGE_FILE_BEGIN(copy, vfs_copy_file_range, QOS_STORAGE_READ, /* verifies= */ false)
 SEC("fexit/vfs_copy_file_range")

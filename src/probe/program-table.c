@@ -284,6 +284,7 @@ const ProgramDescription program_table[_PROGRAM_MAX] = {
         STORAGE_CALL(WRITEV, writev, vfs_writev, "writev(2), pwritev(2)"),
         STORAGE_CALL(COPY, copy, vfs_copy_file_range, "copy_file_range(2)"),
         STORAGE_CALL(SYNC, sync, vfs_fsync_range, "fsync(2), fdatasync(2), msync(2)"),
+        STORAGE_CALL(SYNCFS, syncfs, sync_filesystem, "syncfs(2)"),
         STORAGE_CALL(LIST, list, iterate_dir, "getdents(2)"),
         STORAGE_CALL(ALLOCATE, allocate, vfs_fallocate, "fallocate(2)"),
         STORAGE_CALL(CREATE, create, vfs_create, "mknod(2) of files"),

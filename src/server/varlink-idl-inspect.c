@@ -258,7 +258,7 @@ SD_VARLINK_DEFINE_ENUM_TYPE(
                 StorageOperation,
                 SD_VARLINK_DEFINE_ENUM_VALUE(read),
                 SD_VARLINK_DEFINE_ENUM_VALUE(write),
-                FIELD_COMMENT("fsync(2), fdatasync(2), msync(2)"),
+                FIELD_COMMENT("fsync(2), fdatasync(2), msync(2), syncfs(2)"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(sync),
                 SD_VARLINK_DEFINE_ENUM_VALUE(open),
                 FIELD_COMMENT("Of a file, a directory, a link or a device"),

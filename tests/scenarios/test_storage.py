@@ -210,6 +210,7 @@ EXPECTED = (
     ("failing(os.rmdir, '.')", {}),
     ("os.access('data', os.R_OK); os.readlink('/proc/self/exe'); os.statvfs('.'); os.listxattr('data'); "
      "fcntl.flock(fd, fcntl.LOCK_EX); os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_WILLNEED); os.chdir('.')", {}),
+    ("ctypes.CDLL(None).syncfs(out) == 0 or 1 / 0", {"syncs.count": 1}),
     ("os.sync()", {}),
     ("r, w = os.pipe(); os.write(w, b'x' * 100); os.read(r, 100)", {}),
     ("a, b = socket.socketpair(); a.send(b'x'); b.recv(1); os.write(a.fileno(), b'y'); os.read(b.fileno(), 1)", {}),
