@@ -24,7 +24,8 @@ static int look(const HistoryStep *s, void *userdata) {
         return 0;
 }
 
-/* The first two bytes say how many of the rest are steps of 10 s; the others are steps of 5 min. */
+/* The first two bytes say how many of the rest are steps of 10 s; the others are steps of 5 min.
+ * tests/unit/test-history-seeds.c writes the inputs that the fuzzer begins with. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         _cleanup_history_ History *empty = NULL, *h = NULL;
         _cleanup_free_ uint8_t *header = NULL, *file = NULL;
