@@ -242,21 +242,30 @@ static int object_set_maps(const CustomMaps *maps, struct bpf_object *object, in
         return r;
 }
 
-/* What the verifier said last, without the lines that count its work. */
+/* libbpf has closed all programs when it returns. */
+static _Thread_local char failed_program[64];
+
+void custom_see_warning(const char *warning) {
+        (void) sscanf(warning, "libbpf: prog '%63[^']'", failed_program);
+}
+
+/* What the verifier said last, without the lines that count its work, and the states of a loop. */
 static const char* log_get_last_line(char *log) {
         const char *last = "";
         char *state;
 
         for (char *line = strtok_r(log, "\n", &state); line; line = strtok_r(NULL, "\n", &state))
                 if (!startswith(line, "processed ") && !startswith(line, "verification time") &&
-                    !startswith(line, "stack depth") && *line)
+                    !startswith(line, "stack depth") && !startswith(line, "cur state:") &&
+                    !startswith(line, "old state:") && *line)
                         last = line;
         return last;
 }
 
 static int object_load(struct bpf_object *object, char **reason) {
         _cleanup_free_ char *log = NULL;
-        struct bpf_program *program, *failed = NULL;
+        struct bpf_program *program;
+        const char *line;
         size_t size = 1U << 20;
         int r, k;
 
@@ -270,14 +279,14 @@ static int object_load(struct bpf_object *object, char **reason) {
                 if (program_is_uprobe(program))
                         (void) bpf_program__set_expected_attach_type(program, BPF_TRACE_UPROBE_MULTI);
         }
+        failed_program[0] = 0;
         r = bpf_object__load(object);
         if (r >= 0)
                 return 0;
-        bpf_object__for_each_program(program, object)
-                if (!failed && bpf_program__fd(program) < 0)
-                        failed = program;
-        k = custom_fail(reason, "loading '%s': %s - %s", failed ? bpf_program__name(failed) : "maps",
-                        strerror(-r), log_get_last_line(log));
+        /* The error is often that of the log, which does not have room for all lines */
+        line = log_get_last_line(log);
+        k = custom_fail(reason, "loading '%s': %s", *failed_program ? failed_program : "maps",
+                        *line ? line : strerror(-r));
         return k == -ENOMEM ? k : r;
 }
 

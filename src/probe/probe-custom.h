@@ -43,6 +43,9 @@ int custom_start_new(Probe *p, unsigned index, const CustomSpec *spec, custom_st
 /* Waits for the end of the thread. */
 CustomStart* custom_start_free(CustomStart *s);
 
+/* Finds out which program cannot be loaded, from a warning of libbpf in the thread that loads. */
+void custom_see_warning(const char *warning);
+
 /* Closes all, also maps of units. */
 CustomObject* custom_object_free(CustomObject *c);
 /* The same, before the process ends: what is in the descriptor store continues to count. */

@@ -44,6 +44,8 @@ _printf_(2, 0) static int on_libbpf_print(enum libbpf_print_level level, const c
         buffer[strcspn(buffer, "\n")] = 0;
 
         log_debug("%s", buffer);
+        if (level == LIBBPF_WARN)
+                custom_see_warning(buffer);
         if (level == LIBBPF_WARN && strstr(buffer, "failed"))
                 (void) snprintf(libbpf_last_error, sizeof(libbpf_last_error), "%.*s",
                                 (int) sizeof(libbpf_last_error) - 1, buffer);

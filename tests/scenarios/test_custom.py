@@ -3,22 +3,26 @@
 
 import contextlib
 import glob
+import hashlib
 import json
 import os
 import platform
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 
+from running import TOOLS_BUILT
 from scenario import (SOURCES, Unit, attach, busctl_call, check, equal, kill_qosd, occupied, qosctl, qosctl_json,
-                      systemctl, test, unit_name, varlink, wait_for, within, write_unit)
+                      run, systemctl, test, unit_name, varlink, wait_for, within, write_unit)
 from test_block import Disk
 from test_daemon import statistics
 from test_history import next_step
 from test_storage import Worker
 
 PROBES = "/etc/qosd/probes.d"
+PACKAGED = "/usr/lib/qosd/probes.d"
 EXAMPLES = f"{os.path.dirname(os.path.dirname(SOURCES))}/docs/examples/probes"
 
 
@@ -29,14 +33,20 @@ def compile_probe(source, name):
                    check=True)
 
 
+def install(name, to=None, directory=PROBES):
+    """Installs an example, or a probe of the tests, that meson has compiled."""
+    shutil.copy(f"{TOOLS_BUILT}/{name}.bpf.o", f"{directory}/{to or name}.bpf.o")
+    manifest = f"{EXAMPLES}/{name}.xml"
+    shutil.copy(manifest if os.path.exists(manifest) else f"{SOURCES}/{name}.xml", f"{directory}/{to or name}.xml")
+
+
 @contextlib.contextmanager
 def installed(*names, texts={}):
     """Installs examples, and probes of these texts with the manifest of the example "started"."""
     os.makedirs(PROBES, mode=0o755, exist_ok=True)
     try:
         for name in names:
-            compile_probe(f"{EXAMPLES}/{name}.bpf.c", name)
-            shutil.copy(f"{EXAMPLES}/{name}.xml", PROBES)
+            install(name)
         for name, text in texts.items():
             with open(f"{PROBES}/{name}.bpf.c", "w") as f:
                 f.write(text)
@@ -113,7 +123,7 @@ def programs_started():
         attach(u, "--probes=requests,custom:started")
         for end in (lambda: systemctl("restart", "qosd"), kill_qosd):
             before, inner = custom(outer, "started.programs.count"), custom(u, "started.programs.count")
-            compile_probe(f"{EXAMPLES}/runqueue.bpf.c", "started")
+            install("runqueue", "started")
             u.restart()
             end()
             wait_for("all have run", lambda: custom(outer, "started.programs.count") >= before + 54)
@@ -274,24 +284,104 @@ OLD = """
 """ + OTHER_METRIC.replace("GAUGE", "COUNTER").replace("qosd_set", "qosd_count")
 
 
+# A helper that changes something, in a function that another helper calls
+CALLBACK = """
+#include <qosd/qosd-probe.h>
+QOSD_COUNTER(programs);
+static int act(unsigned i, void *ctx) {
+        return bpf_send_signal(9);
+}
+SEC("tp_btf/sched_process_exec")
+int on_exec(unsigned long long *ctx) {
+        return bpf_loop(1, act, NULL, 0);
+}
+char LICENSE[] SEC("license") = "GPL";
+"""
+
+# The first program is loaded before the second one is refused
+LOOP = """
+#include <qosd/qosd-probe.h>
+QOSD_COUNTER(programs);
+SEC("tp_btf/sched_process_fork")
+int before_loop(unsigned long long *ctx) {
+        return 0;
+}
+SEC("tp_btf/sched_process_exec")
+int on_exec(unsigned long long *ctx) {
+        struct qosd_unit unit;
+        if (qosd_unit_of_current(&unit))
+                qosd_count(&programs, &unit, 1);
+        while (bpf_ktime_get_ns() != 0) {
+        }
+        return 0;
+}
+char LICENSE[] SEC("license") = "GPL";
+"""
+
+# An end that the verifier does not reach
+LONG = LOOP.replace("while (bpf_ktime_get_ns() != 0)", "for (int i = 0; i < 10000000; i++)").replace(
+    "{\n        }", "bpf_get_smp_processor_id();")
+
+
+def cut_types(path):
+    """Makes the section of types of an object file half as long."""
+    with open(path, "r+b") as f:
+        data = bytearray(f.read())
+        at, size, number, names = struct.unpack_from("<Q", data, 40) + struct.unpack_from("<3H", data, 58)
+        headers = [at + i * size for i in range(number)]
+        strings = struct.unpack_from("<Q", data, headers[names] + 24)[0]
+        for header in headers:
+            name = strings + struct.unpack_from("<I", data, header)[0]
+            if data[name:].startswith(b".BTF\0"):
+                length = struct.unpack_from("<Q", data, header + 32)[0]
+                struct.pack_into("<Q", data, header + 32, length // 2)
+        f.seek(0)
+        f.write(data)
+
+
+def change_manifest(name, old, new):
+    with open(f"{PROBES}/{name}.xml") as f:
+        text = f.read()
+    check(old in text, f"'{old}' is not in the manifest")
+    with open(f"{PROBES}/{name}.xml", "w") as f:
+        f.write(text.replace(old, new))
+
+
+@contextlib.contextmanager
+def unavailable(expected, texts, change=lambda: None):
+    """A unit that is observed with a probe that works, and with others of which each is unavailable for the reason
+    expected. Yields the unit."""
+    with installed("started", texts=texts):
+        change()
+        u = Unit("/bin/sh -c 'sleep infinity'", type="exec").start()
+        attach(u, "--probes=requests,custom:started" + "".join(f",custom:{name}" for name in expected))
+        rows = {name: [(p["state"], p.get("reason", "")) for p in rows_of(name)] for name in expected}
+        for name, text in expected.items():
+            check(len(rows[name]) == 1 and rows[name][0][0] == "unavailable" and text in rows[name][0][1],
+                  f"{name}: {rows[name]}, expected '{text}'")
+        equal([p["state"] for p in rows_of("started")], ["attached"], "state of the probe that works")
+        u.restart()
+        wait_for("it counts", lambda: custom(u, "started.programs.count") >= 1)
+        equal(list(metrics(u)), ["started"], "probes with metrics")
+        equal(len({name.split("-")[1] for name in stored("custom-")}), 1, "probes in the store")
+        yield u
+
+
 @test(deadline=90, own_daemon=True)
 def refused():
     """A probe that cannot be loaded is unavailable, with the reason; others, and all else, work."""
-    with installed("started", texts={"bad": BAD, "hostile": HOSTILE, "other": OTHER_METRIC, "open": BAD, "old": OLD}):
-        os.chmod(f"{PROBES}/open.bpf.o", 0o666)
-        u = Unit("/bin/sh -c 'sleep infinity'", type="exec").start()
-        attach(u, "--probes=requests,custom:started,custom:bad,custom:hostile,custom:other,custom:open,"
-                  "custom:old")
-        reasons = {name: rows_of(name)[0].get("reason", "") for name in ("bad", "hostile", "other", "open", "old")}
-        equal({name: rows_of(name)[0]["state"] for name in reasons}, dict.fromkeys(reasons, "unavailable"), "states")
-        # The verifier's last line
-        check(reasons["bad"].startswith("loading 'on_exec': ") and "math between" in reasons["bad"], reasons["bad"])
-        check("calls the helper 109 (send_signal)" in reasons["hostile"], reasons["hostile"])
-        check("'programs' is a qosd_gauge in the object file, but the manifest says qosd_counter" in reasons["other"],
-              reasons["other"])
-        check("was compiled for another version of qosd" in reasons["old"], reasons["old"])
-        check("open.bpf.o: it or a directory above is not owned by root" in reasons["open"], reasons["open"])
-        equal(list(metrics(u)), ["started"], "probes with metrics")
+    with unavailable({
+            # The verifier's last line
+            "bad": "loading 'on_exec': math between",
+            "hostile": "calls the helper 109 (send_signal)",
+            "other": "'programs' is a qosd_gauge in the object file, but the manifest says qosd_counter",
+            "old": "was compiled for another version of qosd",
+            "callback": "calls the helper 109 (send_signal)",
+            "endless": "loading 'on_exec': infinite loop detected at insn",
+            "long": "loading 'on_exec': BPF program is too large. Processed 1000001 insn",
+            }, {"bad": BAD, "hostile": HOSTILE, "other": OTHER_METRIC, "old": OLD, "callback": CALLBACK, "endless": LOOP,
+                "long": LONG}) as u:
+        equal(run("bpftool", "prog", "show", "name", "before_loop", ok=False).stdout, "", "half of a probe")
         os.chmod(PROBES, 0o777)
         try:
             qosctl("detach", u.name)
@@ -305,6 +395,33 @@ def refused():
         check("there is no probe 'custom:none'" in error, error)
 
 
+@test(deadline=90, own_daemon=True)
+def refused_files():
+    """Files that do not belong together, or that are damaged, make a probe unavailable; others work."""
+    def change():
+        change_manifest("hash", "<probe ", f"<probe X-SHA256='{'0' * 64}' ")
+        cut_types(f"{PROBES}/cut.bpf.o")
+        change_manifest("many", "</probe>", "".join(f"<metric name='m{i}' type='counter' description='d'/>\n"
+                                                    for i in range(10000)) + "</probe>")
+        os.chmod(f"{PROBES}/open.bpf.o", 0o666)
+        change_manifest("more", "</probe>", "".join(f"<metric name='m{i}' type='counter' description='d'/>\n"
+                                                    for i in range(32)) + "</probe>")
+        change_manifest("twice", "</probe>", "<metric name='programs' type='gauge' description='d'/></probe>")
+        change_manifest("bomb", "<probe ", "<!DOCTYPE probe [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;'>]><probe ")
+    with unavailable({
+            "hash": "'X-SHA256' does not match 'hash.bpf.o', whose hash is",
+            "cut": "cut.bpf.o: It is invalid",
+            "many": "many.xml: File too large",
+            "more": "more.xml:35: <probe> has more than 32 metrics",
+            "twice": "<probe> has two metrics 'programs'",
+            "bomb": "bomb.xml:2: The manifest has a document type",
+            "open": "open.bpf.o: it or a directory above is not owned by root",
+            }, dict.fromkeys(("hash", "cut", "many", "more", "twice", "bomb", "open"), CLASSIC), change):
+        with open(f"{PROBES}/hash.bpf.o", "rb") as f:
+            change_manifest("hash", "0" * 64, hashlib.sha256(f.read()).hexdigest())
+        qosctl("check-probe", f"{PROBES}/hash.xml")
+
+
 @test(deadline=60, own_daemon=True)
 def replaced():
     """A probe that is replaced while in use continues as it was until the next attach."""
@@ -312,8 +429,7 @@ def replaced():
         u = Unit("/bin/sh -c 'sleep infinity'", type="exec").start()
         attach(u, "--probes=requests,custom:started")
         before = rows_of("started")[0]["reason"]
-        compile_probe(f"{EXAMPLES}/runqueue.bpf.c", "started")
-        shutil.copy(f"{EXAMPLES}/runqueue.xml", f"{PROBES}/started.xml")
+        install("runqueue", "started")
         systemctl("reload", "qosd")
         u.restart()
         wait_for("it counts on", lambda: custom(u, "started.programs.count") >= 1)
@@ -322,6 +438,22 @@ def replaced():
         attach(u, "--probes=requests,custom:started")
         equal([p["program"] for p in rows_of("started")], ["on_wakeup", "on_switch"], "programs")
         equal(list(metrics(u)["started"]), ["wait"], "metrics")
+
+
+@test(deadline=60, own_daemon=True)
+def of_two_directories():
+    """Of two probes of the same name that of the administrator is used, and not that of a package."""
+    os.makedirs(PACKAGED, exist_ok=True)
+    try:
+        for name in "started", "waits":
+            install("runqueue", name, PACKAGED)
+        with installed("started"):
+            u = Unit("/bin/sh -c 'sleep infinity'", type="exec").start()
+            attach(u, "--probes=requests,custom:started,custom:waits")
+            equal({name: [p["program"] for p in rows_of(name)] for name in ("started", "waits")},
+                  {"started": ["on_exec"], "waits": ["on_wakeup", "on_switch"]}, "programs")
+    finally:
+        shutil.rmtree(PACKAGED)
 
 
 CHECKER = "/usr/libexec/qosd-probe-check"
@@ -576,14 +708,14 @@ def threshold():
         u = Worker()
         u.start()
         attach(u, "--probes=requests,custom:started")
-        qosctl("set-threshold", u.name, "many: custom.started.programs.count > 20 over 5s")
+        qosctl("set-threshold", u.name, "many: custom.started.programs.count > 20 over 10s")
 
         def state():
             return [(t["state"], t.get("value")) for t in qosctl_json("list-thresholds", u.name)][0]
         wait_for("it is met", lambda: state()[0] == "ok", timeout=20)
         u.do("import subprocess\nfor i in range(60): subprocess.run(['/bin/true'])")
-        wait_for("it is violated", lambda: state()[0] == "violated")
-        check(state()[1] >= 60, f"value {state()[1]}")
+        wait_for("it is violated, with all of them", lambda: state() == ("violated", 60))
+        equal(varlink("Get", unit=u.name, window=10 * 10**9)["custom"]["started"]["programs"]["count"], 60, "Get")
         wait_for("it is met again", lambda: state()[0] == "ok", timeout=20)
         qosctl("wait", u.name, "custom.started.programs.count < 1 over 1s", "--timeout=20s", timeout=30)
         for rule, message in (("custom.started.programs", "is no metric of a custom probe"),
@@ -785,10 +917,34 @@ def threads_by_state():
         check(many["count"] >= 7 * n and "entries" not in many, f"GetMany: {many}")
 
 
+@test(deadline=120, own_daemon=True, needs_program="storage_read_begin")
+def functions_of_the_kernel():
+    """Programs at the begin and at the end of a function see each call, its arguments and its result, also of a nested
+    unit, and over a restart and a crash of qosd."""
+    outer = unit_name("outer", ".slice")
+    write_unit(outer, "[Unit]\nDescription=Slice under test\n")
+    with installed("allocated"):
+        u = Worker(settings=f"Slice={outer}")
+        u.start()
+        u.do("n = os.open('new', os.O_CREAT|os.O_RDWR)\np = os.pipe()[1]")
+        u.do("import ctypes; c = ctypes.CDLL(None).fallocate64; c.argtypes = [ctypes.c_int] * 2 + [ctypes.c_long] * 2")
+        for name in outer, u.name:
+            attach(name, "--probes=requests,custom:allocated")
+        equal([(p["hook"], p["state"]) for p in rows_of("allocated")],
+              [("fentry/vfs_fallocate", "attached"), ("fexit/vfs_fallocate", "attached")], "programs")
+        for n, end in enumerate((lambda: None, lambda: systemctl("restart", "qosd"), kill_qosd), 1):
+            end()
+            u.do("for i in range(30): c(n, 0, 0, 100)")
+            u.do("for i in range(20): c(p, 0, 0, 7)")
+            for name in outer, u.name:
+                equal((custom(name, "allocated.calls.count"), custom(name, "allocated.bytes.count")),
+                      (50 * n, 3140 * n), "calls and bytes")
+                equal(entries(name, "allocated.results", "error"), {"0": 30 * n, "ESPIPE": 20 * n}, "results")
+
+
 @test(deadline=60, own_daemon=True)
-def kills_for_want_of_memory():
-    """The program is accepted, and does not count a process that ends otherwise. There is no memory controller here,
-    and no compiler in the virtual machine, so that nothing is killed for want of memory."""
+def others_for_want_of_memory():
+    """A process that ends otherwise is not counted as killed for want of memory."""
     with installed("oom"):
         u = Worker()
         u.start()
@@ -796,3 +952,70 @@ def kills_for_want_of_memory():
         equal([p["state"] for p in rows_of("oom")], ["attached"], "state")
         u.do("import subprocess\nwith subprocess.Popen(['/bin/sleep', 'infinity']) as p: p.kill()")
         equal(custom(u, "oom.kills.count"), 0, "kills")
+
+
+@test(deadline=120, own_daemon=True, needs_vm="the memory controller is not there", vm="nightly")
+def kills_for_want_of_memory():
+    """As many as the kernel counts for the control group."""
+    with installed("oom"):
+        u = Worker(settings="MemorySwapMax=0\nMemoryMax=64M\nOOMPolicy=continue")
+        u.start()
+        attach(u, "--probes=requests,custom:oom")
+        u.do("for i in range(3): child(lambda: b'x' * (200 << 20))")
+        with open(f"/sys/fs/cgroup{u.control_group}/memory.events") as f:
+            events = {key: int(value) for key, value in map(str.split, f)}
+        equal(events["oom_kill"], 3, "kills that the kernel counts")
+        equal(custom(u, "oom.kills.count"), 3, "kills")
+
+
+# Counts of events that some examples count, too, of a control group
+TRACE = """
+BEGIN {{ printf("ready\\n"); }}
+tracepoint:sched:sched_process_exec /cgroup == {0}/ {{ @programs = count(); }}
+tracepoint:raw_syscalls:sys_enter /cgroup == {0}/ {{ @calls = count(); }}
+tracepoint:timer:timer_start /cgroup == {0}/ {{ @timers = count(); }}
+tracepoint:timer:hrtimer_start /cgroup == {0}/ {{ @precise = count(); }}
+tracepoint:irq:softirq_exit /cgroup == {0}/ {{ @time = count(); }}
+tracepoint:net:net_dev_queue /cgroup == {0}/ {{ @packets = count(); }}
+"""
+
+
+@contextlib.contextmanager
+def traced(group):
+    """Yields a dictionary that has, after the body, what bpftrace has counted in the control group meanwhile."""
+    counts = {}
+    with subprocess.Popen(["bpftrace", "-f", "json", "-e", TRACE.format(os.stat(group).st_ino)],
+                          stdout=subprocess.PIPE, text=True) as tracer:
+        check(any("ready" in line for line in tracer.stdout), "bpftrace has ended")
+        yield counts
+        tracer.send_signal(signal.SIGINT)
+        for line in filter(str.strip, tracer.stdout):
+            if (said := json.loads(line))["type"] == "map":
+                counts.update(said["data"])
+
+
+@test(deadline=90, own_daemon=True)
+def as_bpftrace_counts():
+    """Examples count what bpftrace does between two moments at which the unit waits."""
+    examples = {"started": "programs", "syscalls": "calls", "softirq": "time", "sent": "packets"}
+    with installed(*examples, "timers"):
+        u = Worker()
+        u.start()
+        u.do("import signal, socket, subprocess")
+        attach(u, "--probes=requests" + "".join(f",custom:{name}" for name in [*examples, "timers"]))
+
+        def counts():
+            shown = metrics(u)
+            return ({metric: shown[probe][metric]["count"] for probe, metric in examples.items()}
+                    | {metric: shown["timers"][metric]["count"] for metric in ("timers", "precise")})
+        with traced(f"/sys/fs/cgroup{u.control_group}") as expected:
+            before = counts()
+            u.do("for i in range(30): subprocess.run(['/bin/true'])")
+            u.do("for i in (1000,) * 80 + (0,): signal.setitimer(signal.ITIMER_REAL, i)")
+            u.do("with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:\n"
+                 " for i in range(60): s.sendto(b'x', ('127.0.0.1', 9))")
+            u.do("t = time.monotonic()\nwhile time.monotonic() - t < 1: pass")
+            after = counts()
+        seen = {f"@{metric}": after[metric] - before[metric] for metric in after}
+        check(expected["@programs"] == 30 and expected["@precise"] >= 80 and expected["@packets"] >= 60, f"{expected}")
+        equal(seen, expected, "counts")

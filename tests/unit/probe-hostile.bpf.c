@@ -10,6 +10,14 @@
 static __attribute__((noinline)) int act(int x) {
         return x > 1000 ? (int) bpf_send_signal(9) : 0;
 }
+#elif defined(HOSTILE_CALLBACK)
+static int each(unsigned i, void *ctx) {
+        return (int) bpf_send_signal(9);
+}
+
+static __always_inline int act(int x) {
+        return (int) bpf_loop(1, each, (void*) 0, 0);
+}
 #elif defined(HOSTILE_WRITE)
 static __always_inline int act(int x) {
         return (int) bpf_probe_write_user((void*) 4096, &x, sizeof(x));
