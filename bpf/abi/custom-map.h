@@ -18,7 +18,7 @@
 
 /* Version of this layout, to be changed with it: programs were compiled by others, with the header of their
  * time. */
-#define QOS_CUSTOM_VERSION 1U
+#define QOS_CUSTOM_VERSION 2U
 
 /* Limits of a probe, as in its manifest */
 #define QOS_CUSTOM_METRICS 32U
@@ -96,6 +96,7 @@ struct qos_custom_header {
         __u32 rolling;          /* CPU + 1 of the program writing checkpoints; 0: none */
         __u32 slot;             /* of the unit; set once */
         __u64 epoch;            /* of the newest event */
+        __u64 recorded;         /* number of values, by which the cost of the probe is divided */
         __u32 written[QOS_LEVELS];
         struct qos_custom_checkpoint checkpoints[QOS_CHECKPOINTS];
 };

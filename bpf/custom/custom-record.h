@@ -100,6 +100,7 @@ CUSTOM_INLINE void custom_record(void *map, const volatile struct qos_custom_lay
                 return;
         if (epoch > *(volatile __u64*) &e->header.epoch)
                 custom_roll(map, layout, &e->header, epoch);
+        __sync_fetch_and_add(&e->header.recorded, 1);
 
         cell = m->cells;
         if (labels && m->labels > 0)

@@ -8,7 +8,8 @@
 #include "table.h"
 #include "value.h"
 
-static void print_status(sd_json_variant *s) {
+/* any_runs: a program has run while the kernel counted that. */
+static void print_status(sd_json_variant *s, bool any_runs) {
         const Style *style = terminal_style();
         char a[FORMAT_MAX], b[FORMAT_MAX];
         sd_json_variant *lost;
@@ -40,8 +41,9 @@ static void print_status(sd_json_variant *s) {
                                       value_string(v, "map") ?: "-", color_off(style));
         }
         if (!value_boolean(s, "statisticsEnabled"))
-                (void) printf("Run counts and times are not collected. To enable: sysctl "
-                              "kernel.bpf_stats_enabled=1\n");
+                (void) printf("Run counts and times are %s. To enable: sysctl "
+                              "kernel.bpf_stats_enabled=1\n",
+                              any_runs ? "those of samples, not collected all the time" : "not collected");
 }
 
 int verb_probes(int argc, char **argv) {
@@ -58,6 +60,8 @@ int verb_probes(int argc, char **argv) {
         _cleanup_replies_ Replies programs = REPLIES_INIT, status = REPLIES_INIT;
         _cleanup_(table_freep) Table *t = NULL;
         _cleanup_client_ Client *c = NULL;
+        bool any_runs = false;
+        uint64_t n;
         int r;
 
         r = client_connect(&c);
@@ -89,6 +93,7 @@ int verb_probes(int argc, char **argv) {
                 const char *state = value_string(p, "state") ?: "-", *reason = value_string(p, "reason");
                 bool bad = streq(state, "unavailable");
 
+                any_runs = any_runs || value_unsigned(p, "runs", &n);
                 table_add(t, COLOR_NONE, "%s", value_string(p, "program") ?: "-");
                 table_add(t, COLOR_NONE, "%s", value_string(p, "probe") ?: "-");
                 table_add(t, COLOR_NONE, "%s", value_string(p, "hook") ?: "-");
@@ -109,7 +114,7 @@ int verb_probes(int argc, char **argv) {
         if (r < 0)
                 return log_out_of_memory();
         if (arg_legend)
-                print_status(status.items[0]);
+                print_status(status.items[0], any_runs);
 
         return STATUS_OK;
 }

@@ -95,7 +95,20 @@ static int add_metrics(Table *t, const char *probe, sd_json_variant *metrics) {
         return r;
 }
 
-int reading_print_custom(sd_json_variant *custom) {
+/* As "started 0.2% of a CPU, disk <0.1% of a CPU". */
+static void print_costs(sd_json_variant *costs) {
+        char buf[FORMAT_MAX];
+
+        print_key("Custom probes");
+        for (size_t i = 0; costs && i + 1 < sd_json_variant_elements(costs); i += 2)
+                line_add("%s%s %s of a CPU", i > 0 ? ", " : "",
+                         strempty(sd_json_variant_string(sd_json_variant_by_index(costs, i))),
+                         format_percent(buf,
+                                        sd_json_variant_real(sd_json_variant_by_index(costs, i + 1))));
+        line_end();
+}
+
+int reading_print_custom(sd_json_variant *custom, sd_json_variant *costs) {
         static const Column columns[] = {
                 { "METRIC" },
                 { "RATE", .right = true },
@@ -115,6 +128,6 @@ int reading_print_custom(sd_json_variant *custom) {
         if (r < 0)
                 return r;
         line_end();
-        print_line("Custom probes", "%s", "");
+        print_costs(costs);
         return table_print(t, stdout, terminal_style(), arg_legend, table_indent());
 }

@@ -32,7 +32,7 @@ int reading_print_peers(const Reading *r);
 int reading_print_contention(const Reading *r);
 int reading_print_storage(const Reading *r);
 int reading_print_network(const Reading *r);
-/* custom: as in the reply to Get. */
-int reading_print_custom(sd_json_variant *custom);
+/* custom, costs: as in the reply to Get; costs may be NULL. */
+int reading_print_custom(sd_json_variant *custom, sd_json_variant *costs);
 /* What TCP counts: in short, or all of it. False: it is not measured. */
 bool network_print(const Reading *r, bool all);

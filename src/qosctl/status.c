@@ -449,7 +449,8 @@ static int print_custom(const Reading *r, Client *c) {
         if (k != 0)
                 return unit_read_fail(k, &replies, r->unit);
         return value_find(replies.items[0], "custom") ?
-               reading_print_custom(value_find(replies.items[0], "custom")) : 0;
+               reading_print_custom(value_find(replies.items[0], "custom"),
+                                    value_find(replies.items[0], "customCost")) : 0;
 }
 
 static int status_unit(Client *c, const char *unit, bool first) {

@@ -141,7 +141,8 @@ int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_meth
                   offsetof(Parameters, names),      SD_JSON_NULLABLE  },
                 {}
         };
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *values_json = NULL, *custom = NULL;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *values_json = NULL, *custom = NULL,
+                                                                  *cost = NULL;
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
         Connection *c = ASSERT_PTR(userdata);
@@ -195,6 +196,10 @@ int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_meth
                 r = unit_custom_to_json(u, p.window, /* entries= */ true, &custom);
         if (r >= 0 && custom)
                 r = sd_json_variant_set_field(&v, "custom", custom);
+        if (r >= 0)
+                r = unit_custom_cost_to_json(u, &cost);
+        if (r >= 0 && cost)
+                r = sd_json_variant_set_field(&v, "customCost", cost);
         if (r >= 0 && p.names) {
                 r = values_to_json(&values, &s, &values_json);
                 if (r >= 0)

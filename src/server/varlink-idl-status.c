@@ -53,8 +53,8 @@ SD_VARLINK_DEFINE_METHOD_FULL(
                 FIELD_COMMENT("Reason why it is unavailable, condition that it waits for, or replacement "
                               "that is used"),
                 SD_VARLINK_DEFINE_OUTPUT(reason, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Number of runs, while the kernel counted them (sysctl "
-                              "kernel.bpf_stats_enabled)"),
+                FIELD_COMMENT("Number of runs, while the kernel counted them: in samples while custom "
+                              "probes are loaded, always with the sysctl kernel.bpf_stats_enabled"),
                 SD_VARLINK_DEFINE_OUTPUT(runs, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Total time of these runs, in nanoseconds"),
                 SD_VARLINK_DEFINE_OUTPUT(runTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
@@ -85,8 +85,8 @@ SD_VARLINK_DEFINE_METHOD(
                 FIELD_COMMENT("Time at which the unit files were read that the current [X-QoS] settings are "
                               "from, in nanoseconds of CLOCK_MONOTONIC; absent if none were read"),
                 SD_VARLINK_DEFINE_OUTPUT(unitFilesLoaded, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Whether the kernel measures the run time of BPF programs now (sysctl "
-                              "kernel.bpf_stats_enabled)"),
+                FIELD_COMMENT("Whether the kernel measures the run time of BPF programs all the time "
+                              "(sysctl kernel.bpf_stats_enabled)"),
                 SD_VARLINK_DEFINE_OUTPUT(statisticsEnabled, SD_VARLINK_BOOL, 0),
                 FIELD_COMMENT("Memory of all BPF maps of qosd, in bytes"),
                 SD_VARLINK_DEFINE_OUTPUT(mapMemory, SD_VARLINK_INT, SD_VARLINK_NULLABLE),

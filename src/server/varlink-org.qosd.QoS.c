@@ -368,7 +368,11 @@ static SD_VARLINK_DEFINE_METHOD(
                       "and quantiles, as far as there are samples; a metric with labels the sum of all "
                       "entries, and these in entries: labels, or rest for all that have no entry of "
                       "their own, and the same fields"),
-        SD_VARLINK_DEFINE_OUTPUT(custom, SD_VARLINK_OBJECT, SD_VARLINK_NULLABLE));
+        SD_VARLINK_DEFINE_OUTPUT(custom, SD_VARLINK_OBJECT, SD_VARLINK_NULLABLE),
+        FIELD_COMMENT("CPUs that all programs of a custom probe have taken in the last sample, by its name: "
+                      "the unit's part by the number of values that it has recorded; absent if that was not "
+                      "measured"),
+        SD_VARLINK_DEFINE_OUTPUT(customCost, SD_VARLINK_FLOAT, SD_VARLINK_MAP | SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(
                 GetMany,

@@ -37,8 +37,8 @@ StandardError=null
 THRESHOLDS = {NGINX: "slow: requests.server.firstByte.p99 > 20s over 10s for 2s",
               WEB: "fast: requests.server.rate > 1000000 over 10s for 2s"}
 SERVICES = {"qosd.service": "active", "qosd.socket": "active", "qosd-root.socket": "active",
-            "qosd-listening.socket": "active", "qosd-actions.socket": "active", "qosd-exporter.socket": "active",
-            "qosd-report.socket": "inactive"}
+            "qosd-listening.socket": "active", "qosd-actions.socket": "active", "qosd-statistics.socket": "active",
+            "qosd-exporter.socket": "active", "qosd-report.socket": "inactive"}
 PACKAGES = "qosd", "qosd-exporter", "qos-balance", "libqosd0", "libqosd-dev"
 # What changes by itself, or whenever any package is installed
 VOLATILE = ("/var/log", "/var/cache", "/var/lib/apt", "/var/lib/dpkg", "/var/lib/qosd-build", "/var/lib/systemd/timers",

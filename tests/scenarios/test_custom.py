@@ -12,12 +12,12 @@ import signal
 import socket
 import struct
 import subprocess
+import time
 
 from running import TOOLS_BUILT
 from scenario import (SOURCES, Unit, attach, busctl_call, check, equal, kill_qosd, occupied, qosctl, qosctl_json,
                       run, systemctl, test, unit_name, varlink, wait_for, within, write_unit)
 from test_block import Disk
-from test_daemon import statistics
 from test_history import next_step
 from test_storage import Worker
 
@@ -379,8 +379,8 @@ def refused():
             "callback": "calls the helper 109 (send_signal)",
             "endless": "loading 'on_exec': infinite loop detected at insn",
             "long": "loading 'on_exec': BPF program is too large. Processed 1000001 insn",
-            }, {"bad": BAD, "hostile": HOSTILE, "other": OTHER_METRIC, "old": OLD, "callback": CALLBACK, "endless": LOOP,
-                "long": LONG}) as u:
+            }, {"bad": BAD, "hostile": HOSTILE, "other": OTHER_METRIC, "old": OLD, "callback": CALLBACK,
+                "endless": LOOP, "long": LONG}) as u:
         equal(run("bpftool", "prog", "show", "name", "before_loop", ok=False).stdout, "", "half of a probe")
         os.chmod(PROBES, 0o777)
         try:
@@ -588,36 +588,67 @@ char LICENSE[] SEC("license") = "GPL";
 """
 
 
-@test(deadline=120, quiet="alone")
-def cost(qosd_conf):
-    """A probe that takes more of a CPU than is permitted is unloaded; all others continue. What it takes is shown if it
-    is permitted."""
-    with installed("started", texts={"costly": COSTLY}), statistics():
-        u = Worker()
-        u.start()
+def measuring():
+    """The processes that have the kernel measure the run time of BPF programs."""
+    return systemctl("list-units", "qosd-statistics@*", "--no-legend", "--plain").stdout.split()
 
-        def use(done):
-            """The unit makes system calls until something is true."""
+
+@test(deadline=180, quiet="alone")
+def cost(qosd_conf):
+    """What a probe takes of a CPU is shown, and divided among units. One that takes more than is permitted is unloaded;
+    all others continue. The kernel measures that only while there are custom probes."""
+    with installed("started", texts={"costly": COSTLY}):
+        outer = unit_name("outer", ".slice")
+        write_unit(outer, "[Unit]\nDescription=Slice under test\n")
+        u, idle = Worker(settings=f"Slice={outer}"), Worker(settings=f"Slice={outer}")
+
+        @contextlib.contextmanager
+        def calling():
+            """The unit makes system calls. Yields a function that returns the time of CPUs that it has used, s."""
             u.do("import os, threading, time\nstop = False\n"
                  "def call():\n while not stop: os.getppid(); time.sleep(0.0002)\n"
                  "t = threading.Thread(target=call); t.start()")
+
+            def used():
+                with open(f"/sys/fs/cgroup{u.control_group}/cpu.stat") as f:
+                    return int(f.readline().split()[1]) / 1e6
             try:
-                return wait_for("its cost is measured", done, timeout=30)
+                yield used
             finally:
                 u.do("stop = True; t.join()")
+
+        def of_all_units():
+            return float(rows_of("costly")[0]["reason"].split("the probe takes ")[1].split("%")[0]) / 100
+
+        def of_unit(name):
+            return varlink("Get", unit=name)["customCost"]["costly"]
+        u.start()
+        idle.start()
+        equal(measuring(), [], "processes before")
         qosd_conf("[QoS]\nCustomCostMax=100%\n")
-        attach(u, "--probes=requests,custom:costly")
-        before = rows_of("costly")[0]
-        reason = use(lambda: next((p["reason"] for p in rows_of("costly") if "of a CPU" in p["reason"]), None))
-        after = rows_of("costly")[0]
-        shown = float(reason.split("the probe takes ")[1].split("%")[0])
-        # Of the five seconds before, of which the unit may have used a part
-        spent = (after["runTime"] - before.get("runTime", 0)) / 1e9
-        check(0 < shown / 100 <= spent / 5 + 0.05, f"{reason}, run time {spent} s")
+        for name in u.name, outer, idle.name:
+            attach(name, "--probes=requests,custom:costly")
+        with calling() as used:
+            begin, at = used(), time.monotonic()
+            # A whole sample, and its end
+            wait_for("a sample is over", lambda: time.monotonic() - at > 11, timeout=11)
+            of_all, own, outer_share, idle_share = of_all_units(), *map(of_unit, (u.name, outer, idle.name))
+            share = (used() - begin) / (time.monotonic() - at)
+            # It makes some other calls, and the begin of each is no part of the program
+            check(share / 2 < of_all < share * 1.1, f"{of_all} of a CPU, the unit has used {share}")
+            check(own >= of_all * 0.9 and idle_share <= of_all * 0.1, f"{own}, {idle_share} of {of_all}")
+            within(outer_share, own + idle_share, 0.01, 0.0001, "share of the outer unit")
+            lines = qosctl("status", u.name).stdout.splitlines()
+            check(any("Custom probes: costly " in line and line.endswith("% of a CPU") for line in lines), f"{lines}")
+        equal(len({line for line in measuring() if line.startswith("qosd-statistics@")}), 1, "processes")
+        for name in u.name, outer, idle.name:
+            qosctl("detach", name)
+        wait_for("the kernel does not measure any more", lambda: measuring() == [])
 
         qosd_conf("[QoS]\nCustomCostMax=1%\n")
         attach(u, "--probes=requests,custom:costly,custom:started")
-        use(lambda: rows_of("costly")[0]["state"] == "unavailable")
+        with calling():
+            wait_for("it is unloaded", lambda: rows_of("costly")[0]["state"] == "unavailable", timeout=30)
         reason = rows_of("costly")[0]["reason"]
         check(reason.startswith("unloaded, as it took ") and "more than 1% (CustomCostMax=)" in reason, reason)
         u.do("import subprocess; subprocess.run(['/bin/true'])")
@@ -626,6 +657,26 @@ def cost(qosd_conf):
         qosctl("detach", u.name)
         attach(u, "--probes=requests,custom:costly")
         equal([p["state"] for p in rows_of("costly")], ["attached"], "state after it was attached again")
+        qosctl("detach", u.name)
+
+
+@test(deadline=60, own_daemon=True)
+def cost_that_cannot_be_measured():
+    """Without the process that has the kernel measure it, a probe works, and the journal says what does not."""
+    systemctl("stop", "qosd-statistics.socket")
+    try:
+        with installed("started"):
+            u = Worker()
+            u.start()
+            since = f"@{time.time()}"
+            attach(u, "--probes=requests,custom:started")
+            u.do("import subprocess; subprocess.run(['/bin/true'])")
+            equal(custom(u, "started.programs.count"), 1, "programs")
+            wait_for("it is logged", lambda: "(is qosd-statistics.socket active?), CustomCostMax= has no effect" in
+                     run("journalctl", "-u", "qosd.service", f"--since={since}", "--output=cat").stdout)
+            check("customCost" not in varlink("Get", unit=u.name), "there is a cost")
+    finally:
+        systemctl("start", "qosd-statistics.socket")
 
 
 def entries(unit, metric, label):
@@ -920,7 +971,7 @@ def threads_by_state():
 @test(deadline=120, own_daemon=True, needs_program="storage_read_begin")
 def functions_of_the_kernel():
     """Programs at the begin and at the end of a function see each call, its arguments and its result, also of a nested
-    unit, and over a restart and a crash of qosd."""
+    unit, and over a crash of qosd."""
     outer = unit_name("outer", ".slice")
     write_unit(outer, "[Unit]\nDescription=Slice under test\n")
     with installed("allocated"):
@@ -932,7 +983,7 @@ def functions_of_the_kernel():
             attach(name, "--probes=requests,custom:allocated")
         equal([(p["hook"], p["state"]) for p in rows_of("allocated")],
               [("fentry/vfs_fallocate", "attached"), ("fexit/vfs_fallocate", "attached")], "programs")
-        for n, end in enumerate((lambda: None, lambda: systemctl("restart", "qosd"), kill_qosd), 1):
+        for n, end in enumerate((lambda: None, kill_qosd), 1):
             end()
             u.do("for i in range(30): c(n, 0, 0, 100)")
             u.do("for i in range(20): c(p, 0, 0, 7)")

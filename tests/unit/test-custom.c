@@ -104,6 +104,7 @@ static void test_windows(const CustomManifest *m) {
                 record(map, m, LEVEL, NULL, now, i);
                 record(map, m, WAIT, NULL, now, events[i].nsec);
         }
+        check(map->header.recorded == 3 * ELEMENTSOF(events));
         for (size_t k = 0; k < ELEMENTSOF(windows); k++) {
                 CustomReading r = read_at(m, &map, 1, NULL, now, windows[k]);
                 uint64_t n = 0, nsec = 0, count = 0, bins = 0;

@@ -33,6 +33,7 @@ BELOW = {
     "src/custom": ["src/shared"],
     "src/exporter": ["src/shared", "src/qosctl"],
     "src/report": ["src/shared", "src/qosctl"],
+    "src/statistics": ["src/shared"],
     "src/actions": ["bpf/abi", "src/shared", "src/model"],
     "src/libqosd": ["bpf/abi", "src/shared", "src/model"],
     "src/qos-balance": ["src/shared", "src/model", "src/libqosd"],

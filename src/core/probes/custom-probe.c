@@ -10,6 +10,7 @@
 #include "observer.h"
 #include "probe-custom.h"
 #include "probe.h"
+#include "run-time.h"
 
 /* Whether a hold of the unit or of its ancestors requests the probe. */
 static bool unit_wants_custom(const Unit *u, unsigned i) {
@@ -159,8 +160,13 @@ static void custom_unload(Manager *m, unsigned i) {
         m->custom.probes[i].object = custom_object_unload(m->custom.probes[i].object);
 }
 
-static void custom_stop_timers(Manager *m) {
+static void cost_stop(Manager *m) {
         m->custom.timer = sd_event_source_disable_unref(m->custom.timer);
+        m->custom.run_time = run_time_free(m->custom.run_time);
+}
+
+static void custom_stop_timers(Manager *m) {
+        cost_stop(m);
         m->custom.iterate = sd_event_source_disable_unref(m->custom.iterate);
 }
 
@@ -182,40 +188,169 @@ void custom_done(Manager *m) {
 
 /* ---- cost --------------------------------------------------------------------------------------------- */
 
-/* Time over which it is averaged: a burst is no reason to unload a probe. */
-#define COST_USEC (5 * USEC_PER_SEC)
+/* One second of five is measured, in which iterators run once. A probe that takes too much in it is measured
+ * for five seconds: a burst is no reason to unload it. */
+#define COST_PAUSE_USEC (4 * USEC_PER_SEC)
+#define COST_SAMPLE_USEC USEC_PER_SEC
+#define COST_WATCH_USEC (5 * USEC_PER_SEC)
 
-static void custom_measure(Manager *m, unsigned i) {
-        uint64_t now = now_nsec(CLOCK_MONOTONIC), run_nsec, before = m->custom.probes[i].run_nsec,
-                 since = m->custom.probes[i].measured_at;
-        _cleanup_free_ char *reason = NULL;
+/* Limit of the time until the kernel measures, for which a process is started first. */
+#define COST_BEGIN_USEC (30 * USEC_PER_SEC)
 
-        if (!m->custom.probes[i].object)
+static uint64_t unit_get_recorded(const Unit *u, unsigned i) {
+        return __atomic_load_n(&u->custom[i].map->header.recorded, __ATOMIC_RELAXED);
+}
+
+/* Divides what a probe took among units, by the number of values that it has recorded for them. */
+static void cost_divide(Manager *m, unsigned i) {
+        uint64_t all = 0;
+
+        FOREACH_MAP(u, m)
+                if (u->custom[i].map)
+                        all += unit_get_recorded(u, i) - u->custom[i].recorded;
+        FOREACH_MAP(u, m)
+                if (u->custom[i].map && all > 0)
+                        u->custom[i].cost = m->custom.probes[i].cost *
+                                (double) (unit_get_recorded(u, i) - u->custom[i].recorded) / (double) all;
+}
+
+static bool cost_is_exceeded(const Manager *m, unsigned i) {
+        return m->config.custom_cost_max > 0 &&
+               m->custom.probes[i].cost * 100 > m->config.custom_cost_max;
+}
+
+static void cost_set_state(Manager *m, CustomCost state) {
+        static const uint64_t table[] = {
+                [CUSTOM_COST_PAUSE]  = COST_PAUSE_USEC,
+                [CUSTOM_COST_BEGIN]  = COST_BEGIN_USEC,
+                [CUSTOM_COST_SAMPLE] = COST_SAMPLE_USEC,
+                [CUSTOM_COST_WATCH]  = COST_WATCH_USEC,
+        };
+
+        m->custom.cost = state;
+        if (sd_event_source_set_time_relative(m->custom.timer, table[state]) < 0 ||
+            sd_event_source_set_enabled(m->custom.timer, SD_EVENT_ONESHOT) < 0)
+                (void) log_oom();
+}
+
+static void cost_start_sample(Manager *m, CustomCost state) {
+        for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++) {
+                CustomProbe *p = m->custom.probes + i;
+
+                if (!p->object)
+                        continue;
+                p->run_nsec = custom_object_get_run_time(p->object);
+                p->measured_at = now_nsec(CLOCK_MONOTONIC);
+                FOREACH_MAP(u, m)
+                        if (u->custom[i].map)
+                                u->custom[i].recorded = unit_get_recorded(u, i);
+        }
+        cost_set_state(m, state);
+}
+
+/* Samples nevertheless: the administrator may have switched it on. */
+static void on_run_time(int error, void *userdata) {
+        Manager *m = ASSERT_PTR(userdata);
+
+        if (error < 0 && !m->custom.cost_failed)
+                (void) log_warning_errno(error, "Failed to have the kernel measure the run time of custom "
+                                                "probes (is qosd-statistics.socket active?), "
+                                                "CustomCostMax= has no effect: %m");
+        m->custom.cost_failed = error < 0;
+        cost_start_sample(m, CUSTOM_COST_SAMPLE);
+}
+
+static void cost_request(Manager *m) {
+        int r;
+
+        if (m->config.custom_cost_max == 0) { /* nothing is to be slowed down for it */
+                cost_start_sample(m, CUSTOM_COST_SAMPLE);
                 return;
-        run_nsec = custom_object_get_run_time(m->custom.probes[i].object);
-        m->custom.probes[i].run_nsec = run_nsec;
-        m->custom.probes[i].measured_at = now;
-        if (since == 0 || now <= since || run_nsec < before)
-                return;
-        m->custom.probes[i].cost = (double) (run_nsec - before) / (double) (now - since);
-        if (m->config.custom_cost_max == 0 || m->custom.probes[i].cost * 100 <= m->config.custom_cost_max)
-                return;
-        if (asprintf(&reason, "unloaded, as it took %.0f%% of a CPU, more than %u%% (CustomCostMax=)",
-                     m->custom.probes[i].cost * 100, m->config.custom_cost_max) < 0)
-                reason = NULL;
-        custom_unload(m, i);
-        custom_fail(m, i, -EDQUOT, reason);
-        manager_emit_state_changed(m);
+        }
+        cost_set_state(m, CUSTOM_COST_BEGIN);
+        r = run_time_begin(m->custom.run_time);
+        if (r < 0)
+                on_run_time(r, m);
+}
+
+/* Returns whether a probe took too much. */
+static bool cost_end_sample(Manager *m) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC), run_nsec;
+        bool exceeded = false;
+
+        for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++) {
+                CustomProbe *p = m->custom.probes + i;
+
+                if (!p->object || p->measured_at == 0 || now <= p->measured_at)
+                        continue;
+                run_nsec = custom_object_get_run_time(p->object);
+                p->cost = (double) (run_nsec - MIN(run_nsec, p->run_nsec)) / (double) (now - p->measured_at);
+                cost_divide(m, i);
+                exceeded = exceeded || cost_is_exceeded(m, i);
+        }
+        return exceeded;
+}
+
+static void cost_unload(Manager *m) {
+        bool any = false;
+
+        for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++) {
+                _cleanup_free_ char *reason = NULL;
+
+                if (!m->custom.probes[i].object || !cost_is_exceeded(m, i))
+                        continue;
+                if (asprintf(&reason,
+                             "unloaded, as it took %.0f%% of a CPU, more than %u%% (CustomCostMax=)",
+                             m->custom.probes[i].cost * 100, m->config.custom_cost_max) < 0)
+                        reason = NULL;
+                custom_unload(m, i);
+                custom_fail(m, i, -EDQUOT, reason);
+                manager_emit_state_changed(m);
+                any = true;
+        }
+        if (any)
+                custom_update(m);
 }
 
 static int on_cost(sd_event_source *source, uint64_t usec, void *userdata) {
         Manager *m = ASSERT_PTR(userdata);
+        bool exceeded;
+
+        switch (m->custom.cost) {
+        case CUSTOM_COST_PAUSE:
+                cost_request(m);
+                return 0;
+        case CUSTOM_COST_BEGIN:
+                run_time_end(m->custom.run_time);
+                on_run_time(-ETIMEDOUT, m);
+                return 0;
+        case CUSTOM_COST_SAMPLE:
+        case CUSTOM_COST_WATCH:
+        default:
+                exceeded = cost_end_sample(m);
+                if (exceeded && m->custom.cost == CUSTOM_COST_SAMPLE) {
+                        cost_start_sample(m, CUSTOM_COST_WATCH);
+                        return 0;
+                }
+                run_time_end(m->custom.run_time);
+                cost_set_state(m, CUSTOM_COST_PAUSE);
+                cost_unload(m);
+                return 0;
+        }
+}
+
+static void cost_start(Manager *m) {
         int r;
 
-        for (unsigned i = 0; i < CUSTOM_PROBES_MAX; i++)
-                custom_measure(m, i);
-        r = sd_event_source_set_time_relative(source, COST_USEC);
-        return r < 0 ? r : sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+        m->custom.cost = CUSTOM_COST_PAUSE;
+        r = run_time_new(m->event, on_run_time, m, &m->custom.run_time);
+        if (r >= 0)
+                r = sd_event_add_time_relative(m->event, &m->custom.timer, CLOCK_MONOTONIC, 0, USEC_PER_MSEC,
+                                               on_cost, m);
+        if (r < 0) {
+                (void) log_oom();
+                cost_stop(m);
+        }
 }
 
 /* ---- iterators ---------------------------------------------------------------------------------------- */
@@ -269,11 +404,9 @@ static void custom_update_timers(Manager *m) {
                                             USEC_PER_MSEC, on_iterate, m) < 0)
                 (void) log_oom();
         if (!any)
-                m->custom.timer = sd_event_source_disable_unref(m->custom.timer);
-        else if (!m->custom.timer &&
-                 sd_event_add_time_relative(m->event, &m->custom.timer, CLOCK_MONOTONIC, COST_USEC,
-                                            USEC_PER_SEC, on_cost, m) < 0)
-                (void) log_oom();
+                cost_stop(m);
+        else if (!m->custom.timer)
+                cost_start(m);
 }
 
 /* ---- maps of units ------------------------------------------------------------------------------------ */
@@ -309,6 +442,8 @@ static void unit_create_custom(Unit *u, unsigned i) {
                 return;
         }
         u->custom[i].since = owner.now;
+        u->custom[i].recorded = 0;
+        u->custom[i].cost = 0;
         unit_init_custom(u, i);
 }
 
@@ -329,6 +464,8 @@ void unit_adopt_custom(Unit *u, Unit *retained) {
                         continue;
                 u->custom[i].map = retained->custom[i].map;
                 u->custom[i].since = retained->custom[i].since;
+                u->custom[i].recorded = retained->custom[i].recorded;
+                u->custom[i].cost = retained->custom[i].cost;
                 retained->custom[i].map = NULL;
                 unit_init_custom(u, i);
         }

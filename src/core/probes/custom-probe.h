@@ -14,6 +14,7 @@ typedef struct CustomLoad CustomLoad;
 typedef struct CustomObject CustomObject;
 typedef struct Manager Manager;
 typedef struct ProbesInfo ProbesInfo;
+typedef struct RunTime RunTime;
 typedef struct Unit Unit;
 
 /* Of a unit, for each custom probe. */
@@ -22,14 +23,24 @@ typedef struct UnitCustom {
         uint64_t since;                 /* CLOCK_MONOTONIC ns of its creation */
         uint64_t watched_since; /* CLOCK_MONOTONIC ns since when the unit is observed with the probe */
         CustomReading base;             /* see CustomSources.before */
+        uint64_t recorded;              /* number of values in the map when a sample of the cost began */
+        double cost;                    /* its part of CustomProbe.cost, without nested units */
 } UnitCustom;
+
+/* Measuring what programs take costs all programs of the machine some time: it is done in samples. */
+typedef enum CustomCost {
+        CUSTOM_COST_PAUSE,
+        CUSTOM_COST_BEGIN,              /* the kernel is about to measure */
+        CUSTOM_COST_SAMPLE,
+        CUSTOM_COST_WATCH,              /* a probe took too much in a sample */
+} CustomCost;
 
 typedef struct CustomProbe {
         CustomManifest *manifest;       /* of what is loaded; NULL: nothing */
         CustomObject *object;
         char *reason; /* why it is unavailable; not retried while a unit is observed with it */
-        uint64_t run_nsec, measured_at; /* run time of its programs at the last look; 0: none yet */
-        double cost;                    /* CPUs that they took before it, 0 if that was not measured */
+        uint64_t run_nsec, measured_at; /* run time of its programs when a sample began; 0: none yet */
+        double cost;                    /* CPUs that they took in the last sample, 0 if there was none */
         ChildJob *iteration;            /* runs its iterators; NULL: none */
 } CustomProbe;
 
@@ -39,6 +50,9 @@ typedef struct CustomProbes {
         CustomLoad *load;       /* after it; NULL: none */
         unsigned checked;       /* number of the probe */
         bool outdated;          /* it is no longer needed, or was meanwhile */
+        CustomCost cost;
+        RunTime *run_time;      /* NULL: nothing is loaded */
+        bool cost_failed;       /* which was logged */
         sd_event_source *timer; /* measures costs; NULL: nothing is loaded */
         sd_event_source *iterate; /* runs iterators; NULL: there are none */
 } CustomProbes;

@@ -114,6 +114,36 @@ int unit_custom_to_json(const Unit *u, uint64_t window, bool entries, sd_json_va
         return any && u->view ? unit_write_all_custom(u, window, entries, ret) : 0;
 }
 
+/* With nested units. */
+static double unit_get_custom_cost(const Unit *u, unsigned i) {
+        Manager *m = u->manager;
+        double cost = u->custom[i].cost;
+
+        for (unsigned k = 0; (k = unit_next_inner_slot(u, k)) < UNITS_MAX_LIMIT; k++) {
+                const Unit *other = m->units.slots[k] ?: m->hierarchy.retained[k];
+
+                if (other && other->view && other->custom[i].map)
+                        cost += other->custom[i].cost;
+        }
+        return cost;
+}
+
+int unit_custom_cost_to_json(const Unit *u, sd_json_variant **ret) {
+        int r = 0;
+
+        *ret = NULL;
+        for (unsigned i = 0; i < CUSTOM_PROBES_MAX && r >= 0; i++) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *cost = NULL;
+
+                if (!u->view || !u->custom[i].map || !(u->manager->custom.probes[i].cost > 0))
+                        continue;
+                r = sd_json_variant_new_real(&cost, unit_get_custom_cost(u, i));
+                if (r >= 0)
+                        r = sd_json_variant_set_field(ret, probe_mask_custom_name(i), cost);
+        }
+        return r;
+}
+
 static int unit_write_exports(const Unit *u, JsonWriter *w) {
         int r = 0;
 

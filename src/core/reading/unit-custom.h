@@ -11,6 +11,9 @@
  * have labels. */
 int unit_custom_to_json(const Unit *u, uint64_t window, bool entries, sd_json_variant **ret);
 
+/* CPUs that the probes have taken for the unit, by their names; NULL: that was not measured. */
+int unit_custom_cost_to_json(const Unit *u, sd_json_variant **ret);
+
 /* Value of "PROBE.METRIC" (custom-metric.h); NaN: there is none. */
 double unit_get_custom_value(const Unit *u, const char *path, CustomField field, uint64_t now,
                              uint64_t window);
