@@ -28,15 +28,24 @@ export class Bus extends EventTarget {
         window.setInterval(() => this.watch(), 1000);
     }
 
-    // The bridge does not say that the bus is gone
+    // The bridge does not say that the bus is gone. If qosd has left it before, nothing more comes on this channel
     watch() {
-        if (this.subscribed && Date.now() - this.heard > SILENCE_MSEC) this.client?.close("timeout");
+        if (!this.client || Date.now() - this.heard <= SILENCE_MSEC) return;
+        if (this.subscribed) this.client.close("timeout");
+        else if (this.wanted && !this.connected) {
+            const { client } = this;
+            this.open();
+            client.close();
+        }
     }
 
     open() {
+        this.heard = Date.now();
         const client = cockpit.dbus(NAME, { bus: "none", address: ADDRESS, superuser: "try" });
         this.client = client;
-        client.addEventListener("owner", (_event, owner) => this.setConnected(Boolean(owner)));
+        client.addEventListener("owner", (_event, owner) => {
+            if (this.client === client) this.setConnected(Boolean(owner));
+        });
         client.addEventListener("close", (_event, options) => {
             if (this.client !== client) return;
             this.problem = options?.problem ?? "";

@@ -18,7 +18,7 @@ MARKUP = "<img src=x onerror=alert(1)>"
 @test(own_daemon=True, nightly=True, deadline=180)
 def restarts():
     """The page goes on by itself after a crash of qosd, after a stop, during which it shows no figures, and after a
-    restart of the bus; on the page of a unit as well."""
+    restart of the bus, also of one that qosd has left before; on the page of a unit as well."""
     s = start_served(mode="thread")
     row = f"!!page.querySelector(`tr[data-unit='{s.name}']`)?.dataset.seq"
     with logged_in() as b:
@@ -30,6 +30,7 @@ def restarts():
         scenario.systemctl("stop", "qosd.service")
         b.wait("page.querySelectorAll('tbody tr').length === 0", 20)
         check(b.evaluate(f'{has_text("qosd is not running")} || {has_text("no connection to qosd")}'), "no reason")
+        run("systemctl", "restart", "dbus.service", timeout=30)
         scenario.systemctl("start", "qosd.service")
         scenario.wait_qosd()
         b.wait(has_text("No unit is attached"), 20)
