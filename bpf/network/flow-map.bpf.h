@@ -46,7 +46,7 @@ struct flow {
         __u32 generation;       /* of its network map */
         __u32 turn;             /* run to be measured next (overhead.h) */
         __u32 awaits;           /* 1: an acknowledgement is to be measured */
-        __u32 _padding;
+        __u32 recovers;         /* 1: from a loss */
         __u64 never;            /* 0, see overhead_begin_sample() */
         __u64 since;            /* CLOCK_MONOTONIC ns when it was established; 0: not yet, or not known */
         __u32 searches;         /* 1: connect(2) has not sent a SYN yet */

@@ -6,7 +6,8 @@
  *   network_destroy                        its socket is released: what was read since the end
  *   network_move                           a segment has arrived: its way until there, and what TCP
  *                                          counts once in 134 ms
- *   network_recovery                       TCP begins to recover from a loss
+ *   network_recovery,
+ *   network_recovery_nested                TCP begins to recover from a loss
  *   network_rtt                            TCP has measured a round-trip time, or is about to send a SYN
  *   network_drop                           a packet is discarded (drops.bpf.h)
  *   network_flows                          iterator: records all connections
@@ -370,21 +371,43 @@ int BPF_PROG(network_move, struct sock *sk, struct sk_buff *skb) {
 /* enum tcp_ca_state */
 #define TCP_CA_RECOVERY 3
 
-SEC("tp_btf/tcp_cong_state_set")
-int BPF_PROG(network_recovery, struct sock *sk, __u32 state) {
+/* state: the next one; in between two recoveries there is another. */
+static __always_inline void recovery_handle(struct sock *sk, __u32 state) {
+        __u32 recovers = (state & 0xff) == TCP_CA_RECOVERY, generation;
         struct qos_network_counts *live;
-        __u32 generation;
         struct flow *f;
         void *map;
 
-        if ((state & 0xff) != TCP_CA_RECOVERY || !sk->sk_bpf_storage)
-                return 0;
-        preemption_disable();
         f = bpf_sk_storage_get(&flows, sk, 0, 0);
-        map = f ? network_map_get(&f->owner, &generation) : NULL;
+        if (!f || f->recovers == recovers)
+                return;
+        f->recovers = recovers;
+        if (!recovers)
+                return;
+        map = network_map_get(&f->owner, &generation);
         live = map ? network_enter(map, bpf_ktime_get_ns()) : NULL;
         if (live)
                 network_add(live, QOS_NETWORK_RECOVERIES, 1);
+}
+
+/* Two programs, as network_state: a segment that has waited for its socket is handled with interrupts
+ * enabled, and one of another connection may interrupt the first one. */
+SEC("tp_btf/tcp_cong_state_set")
+int BPF_PROG(network_recovery, struct sock *sk, __u32 state) {
+        if (!sk->sk_bpf_storage)
+                return 0;
+        preemption_disable();
+        recovery_handle(sk, state);
+        preemption_enable();
+        return 0;
+}
+
+SEC("tp_btf/tcp_cong_state_set")
+int BPF_PROG(network_recovery_nested, struct sock *sk, __u32 state) {
+        if (!sk->sk_bpf_storage)
+                return 0;
+        preemption_disable();
+        recovery_handle(sk, state);
         preemption_enable();
         return 0;
 }
