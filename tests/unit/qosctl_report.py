@@ -6,7 +6,7 @@ import json
 import os
 import stat
 
-from fake_qosd import Error, distribution, history
+from fake_qosd import SEC, Error, distribution, history
 from util_qosctl import Test
 
 # Without content, and without end
@@ -97,7 +97,8 @@ class Report(Test):
         raw = json.loads(page.all("/pre")[0])
         replied = self.qosd.histories["nginx.service"]
         self.assertEqual(raw["diagnosis"]["findings"], [self.FINDING])
-        self.assertEqual(raw["latency"], replied)
+        self.assertEqual([(s["timestamp"], s["histograms"]) for s in raw["latency"]["steps"]],
+                         [(s["timestamp"], s["histograms"]) for s in replied["steps"]])
         self.assertEqual(raw["history"]["steps"][7]["requests"], replied["steps"][7]["requests"])
         self.assertEqual(raw["total"]["requests"]["client"]["peers"][0]["peer"], "10.1.2.3:5432")
         self.assertEqual([c["window"] for c in self.calls("Get")], [10 * 10 ** 9, 300 * 10 ** 9, 0])
@@ -116,6 +117,19 @@ class Report(Test):
         titles = page.all("/svg/title")
         for title in ("Requests and errors", "Latency", "Requests in flight", "Latency, share of requests"):
             self.assertIn(title, titles)
+
+    def test_size(self):
+        """A day with all probes, whose steps are as large as those of a busy unit, takes less than 2 MB."""
+        day = history("nginx.service", 288, step=300 * SEC)
+        for i, step in enumerate(day["steps"]):
+            for part, n in ("contention", 900), ("storage", 900), ("network", 600):
+                step[part] = {f"value{k}": 1234567 + i for k in range(n // len('"value10":1234567,'))}
+            for h in step["histograms"]:
+                h["counts"] = [100 + i * k for k in range(120)]
+        self.qosd.histories["nginx.service"] = day
+        text = self.page()
+        self.assertEqual(len(json.loads(Page(text).all("/pre")[0])["history"]["steps"]), 288)
+        self.assertLess(len(text.encode()), 2_000_000)
 
     def test_redact(self):
         """No name of another unit, peer, endpoint or file is in the page, and each has the same number
