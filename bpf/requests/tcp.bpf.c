@@ -394,10 +394,33 @@ static __always_inline void packet_record(struct __sk_buff *skb, struct conn *c,
                 record_request_more(u, &d->record);
 }
 
+/* Whether all that the unit has written precedes this position. */
+static __always_inline bool transmit_is_complete(const struct bpf_sock *sk, const struct tcp_sock *tp,
+                                                 __u32 end) {
+        /* After the unit has closed the connection, the last position is that of the FIN */
+        __u32 written_end = tp->write_seq - (sk->state == TCP_FIN_WAIT1 || sk->state == TCP_LAST_ACK ||
+                                             sk->state == TCP_CLOSING);
+
+        return exchange_distance(end, written_end) >= 0;
+}
+
+/* Records reads, and the end of the handshake, that were missed before data that is sent now. Returns the
+ * position up to which the unit has read. */
+static __always_inline __u32 transmit_catch_up(struct bpf_sock *sk, struct tcp_sock *tp, struct conn *c,
+                                               struct qos_unit_map *u) {
+        __u32 copied = tcp_read_end(tp, sk->state);
+
+        if (exchange_distance(copied, c->x.read_end) > 0 && c->x.flags & EXCHANGE_READ_KNOWN)
+                read_missed((struct sock*) tp, c, u, copied);
+        if (!c->counted && c->x.flags & EXCHANGE_FRESH && sk->state == TCP_ESTABLISHED)
+                established_missed(c, u);
+        return copied;
+}
+
 static __always_inline int packet_transmit(struct __sk_buff *skb, struct overhead *overhead) {
         struct exchange_effect effect;
         struct transmit d;
-        __u32 snd_nxt, written_end, copied;
+        __u32 snd_nxt, copied;
         struct segment segment;
         struct qos_unit_map *u;
         struct tcp_sock *tp;
@@ -424,10 +447,7 @@ static __always_inline int packet_transmit(struct __sk_buff *skb, struct overhea
         effect = (struct exchange_effect) {};
         d = (struct transmit) {};
         snd_nxt = tp->snd_nxt;
-        /* After the unit has closed the connection, the last position is that of the FIN */
-        written_end = tp->write_seq - (sk->state == TCP_FIN_WAIT1 || sk->state == TCP_LAST_ACK ||
-                                       sk->state == TCP_CLOSING);
-        d.complete = exchange_distance(segment.seq + segment.len, written_end) >= 0;
+        d.complete = transmit_is_complete(sk, tp, segment.seq + segment.len);
         /* CLOCK_MONOTONIC ns, read by TCP whenever it begins to transmit (tcp_mstamp_refresh() in
          * tcp_write_xmit(), tcp_write_timer_handler()). Another clock read would take 24 ns, out of about
          * 300 for an exchange */
@@ -437,12 +457,7 @@ static __always_inline int packet_transmit(struct __sk_buff *skb, struct overhea
                 return 1;
         }
 
-        /* A read up to this position preceded this data, even if it was missed */
-        copied = tcp_read_end(tp, sk->state);
-        if (exchange_distance(copied, c->x.read_end) > 0 && c->x.flags & EXCHANGE_READ_KNOWN)
-                read_missed((struct sock*) tp, c, u, copied);
-        if (!c->counted && c->x.flags & EXCHANGE_FRESH && sk->state == TCP_ESTABLISHED)
-                established_missed(c, u);
+        copied = transmit_catch_up(sk, tp, c, u);
         if (!(c->x.flags & (EXCHANGE_PARSED | EXCHANGE_TLS | EXCHANGE_H2)) && c->x.flags & EXCHANGE_FRESH &&
             c->x.state == EXCHANGE_PENDING && c->tries < TRIES_MAX)
                 tls_receive_unseen(skb, (struct sock*) sk, c, (__u64) segment.offset << 32 | copied,
