@@ -96,9 +96,10 @@ struct qos_custom_header {
         __u32 rolling;          /* CPU + 1 of the program writing checkpoints; 0: none */
         __u32 slot;             /* of the unit; set once */
         __u64 epoch;            /* of the newest event */
-        __u64 recorded;         /* number of values, by which the cost of the probe is divided */
         __u32 written[QOS_LEVELS];
         struct qos_custom_checkpoint checkpoints[QOS_CHECKPOINTS];
+        __u64 recorded;         /* number of values, by which the cost of the probe is divided; not on the
+                                 * line of the epoch, which all CPUs read */
 };
 
 union qos_custom_element {

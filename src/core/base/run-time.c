@@ -72,7 +72,8 @@ int run_time_begin(RunTime *t) {
         return r;
 }
 
-/* Without its response the next one would be taken for it. */
+/* While a response is outstanding, the connection has to be closed: the response would be taken for that to
+ * the next request. */
 void run_time_end(RunTime *t) {
         if (t->io && (t->awaited || run_time_send(t, STATISTICS_END) < 0))
                 run_time_disconnect(t);
