@@ -25,38 +25,40 @@ static int append_metric(sd_bus_message *reply, const Metric *metric, const Metr
         }
 }
 
-/* Reads unit and window. */
-static int read_arguments(BusServer *b, sd_bus_message *m, const char **ret_unit, uint64_t *ret_window,
-                          sd_bus_error *error) {
-        int r;
+/* Reads unit and window. NULL: the method returns *ret_result. */
+static Unit* read_arguments(BusServer *b, sd_bus_message *m, uint64_t *ret_window, int *ret_result,
+                            sd_bus_error *error) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        const char *name;
+        Unit *u;
 
-        r = sd_bus_message_read(m, "st", ret_unit, ret_window);
-        if (r < 0)
-                return r;
+        *ret_result = sd_bus_message_read(m, "st", &name, ret_window);
+        if (*ret_result < 0)
+                return NULL;
         if (*ret_window == UINT64_MAX)
                 *ret_window = b->manager->config.default_window_nsec;
-        else if (*ret_window != WINDOW_TOTAL && !window_is_valid(*ret_window))
-                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
-                                         "There is no window of %llu ns, expected " WINDOW_EXPECTED,
-                                         (unsigned long long) *ret_window);
-        return 0;
+        else if (*ret_window != WINDOW_TOTAL && !window_is_valid(*ret_window)) {
+                *ret_result = sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
+                                                "There is no window of %llu ns, expected " WINDOW_EXPECTED,
+                                                (unsigned long long) *ret_window);
+                return NULL;
+        }
+        u = manager_get_unit(b->manager, name, &e);
+        if (!u)
+                *ret_result = bus_reply_missing(b, m, name, &e, error);
+        return u;
 }
 
 int method_snapshot(BusServer *b, sd_bus_message *m, sd_bus_error *error) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
-        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         uint64_t window;
-        const char *name;
         Snapshot s;
         Unit *u;
         int r;
 
-        r = read_arguments(b, m, &name, &window, error);
-        if (r < 0)
-                return r;
-        u = manager_get_unit(b->manager, name, &e);
+        u = read_arguments(b, m, &window, &r, error);
         if (!u)
-                return bus_reply_missing(b, m, name, &e, error);
+                return r;
         unit_get_snapshot(u, window, &s);
 
         r = sd_bus_message_new_method_return(m, &reply);
@@ -146,18 +148,15 @@ static const Action action_snapshot_mounts = {
 };
 
 int method_snapshot_mounts(BusServer *b, sd_bus_message *m, sd_bus_error *error) {
-        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
-        const char *unit;
         uint64_t window;
+        Unit *u;
         Call *c;
         int r;
 
-        r = read_arguments(b, m, &unit, &window, error);
-        if (r < 0)
+        u = read_arguments(b, m, &window, &r, error);
+        if (!u)
                 return r;
-        if (!manager_get_unit(b->manager, unit, &e))
-                return bus_reply_missing(b, m, unit, &e, error);
-        r = call_new(b, m, &action_snapshot_mounts, unit, &c);
+        r = call_new(b, m, &action_snapshot_mounts, u->name, &c);
         if (r < 0)
                 return r;
         c->window = window;
@@ -166,19 +165,14 @@ int method_snapshot_mounts(BusServer *b, sd_bus_message *m, sd_bus_error *error)
 
 int method_snapshot_drops(BusServer *b, sd_bus_message *m, sd_bus_error *error) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
-        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         uint64_t window;
-        const char *name;
         Snapshot s;
         Unit *u;
         int r;
 
-        r = read_arguments(b, m, &name, &window, error);
-        if (r < 0)
-                return r;
-        u = manager_get_unit(b->manager, name, &e);
+        u = read_arguments(b, m, &window, &r, error);
         if (!u)
-                return bus_reply_missing(b, m, name, &e, error);
+                return r;
         unit_get_snapshot(u, window, &s);
 
         r = sd_bus_message_new_method_return(m, &reply);

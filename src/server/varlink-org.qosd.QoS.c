@@ -369,9 +369,9 @@ static SD_VARLINK_DEFINE_METHOD(
                       "entries, and these in entries: labels, or rest for all that have no entry of "
                       "their own, and the same fields"),
         SD_VARLINK_DEFINE_OUTPUT(custom, SD_VARLINK_OBJECT, SD_VARLINK_NULLABLE),
-        FIELD_COMMENT("CPUs that all programs of a custom probe have taken in the last sample, by its name: "
-                      "the unit's part by the number of values that it has recorded; absent if that was not "
-                      "measured"),
+        FIELD_COMMENT("Share of a CPU that each custom probe has taken for the unit in the last sample, by "
+                      "name of the probe: an estimate, by the number of values that it has recorded for "
+                      "each unit; absent if nothing was measured"),
         SD_VARLINK_DEFINE_OUTPUT(customCost, SD_VARLINK_FLOAT, SD_VARLINK_MAP | SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(
