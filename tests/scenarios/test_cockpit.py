@@ -71,12 +71,16 @@ def figures_of_ten_minutes():
 
         def same():
             steps, f = varlink("History", unit=s.name, step=10 * SEC)["steps"], shown()
+            if not steps:
+                return False
             n, covered = (sum(v) for v in zip(*((x["requests"]["server"]["count"], x["covered"]) for x in steps)))
             return n == 6000 and abs(f["rate"] - n * SEC / covered) < 1e-6 and f
         f = wait_for("the page has the steps of all requests", same, 40, pause=0.2)
         equal(f["max"], latency["max"], "the longest")
         for name, want in ("p50", latency["p50"]), ("p99", latency["p99"]), ("firstByte", first_byte["p99"]):
             within(f[name], want, 0.1, 0, name)
+        # States of threads in the service time would be those of five minutes
+        equal(b.evaluate("page.querySelectorAll('.phases').length"), 1, "bars")
         shares = b.evaluate("""Object.fromEntries([...page.querySelectorAll(".phases:first-child .bar span")]
             .map(e => [e.className, Number(e.style.flexGrow)]))""")
         phases = {name: server[name]["mean"] for name in ("receive", "queue", "service", "answer")}
