@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Reads and writes by control group and mount point as the eBPF collector of CEEMS counts them, from
- * published descriptions: at each return of the function the names of the mounts above the file are put
- * together, and that string with the control group is the key of an LRU hash with calls, bytes and errors.
- * There is no latency. What is repaired here are the limits that are not the idea's: files below "/" count,
- * and what vfs_readv() and vfs_writev() return is read as such. That the name of a mount is the last part of
- * its path is left: a walk of all parts takes longer. */
+/* Counts reads and writes by control group and mount point, as the eBPF collector of CEEMS is described to
+ * do: at each return of the function the names of the mounts above the file are joined, and that string and
+ * the control group are the key of an LRU hash of calls, bytes and errors. It has no latency. Unlike there,
+ * files below "/" are counted, and results of vfs_readv() and vfs_writev() are read from their own return
+ * values. As there, the name of a mount is the last part of its path: all parts would take longer. */
 
 #include <linux/bpf.h>
 
@@ -12,7 +11,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
-#define ROWS_MAX 16384          /* as there */
+#define ROWS_MAX 16384          /* as in CEEMS */
 #define LEVELS_MAX 8
 #define MOUNT_SIZE 64
 #define NAME_SIZE 64            /* of one level */
