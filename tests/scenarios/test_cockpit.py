@@ -105,7 +105,7 @@ def administer():
     with logged_in(administrator=True) as b:
         b.click("#attach")
         b.wait(has_text(s.name, "dialog .listening"), 20)
-        check("of memory" in b.evaluate("page.querySelector('dialog').innerText"), "nothing says what it takes")
+        b.wait(has_text("of memory", "dialog"), 20)
         b.type("#attach-name", s.name)
         b.click("#attach-ok")
         b.wait(f"!!page.querySelector(`tr[data-unit='{s.name}']`)?.dataset.seq", 60)
