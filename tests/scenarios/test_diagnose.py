@@ -42,14 +42,17 @@ def hog_that_has_ended():
 
     def end():
         wait_for("the diagnosis has begun", lambda: u.name in scenario.listed() and holds(u), 20)
+        # Programs are loaded first, while the other unit runs
+        wait_for("threads are measured",
+                 lambda: scenario.lookup(scenario.snapshot(u), "contention.covered", 0) > 0, 20)
         before = cpu_nsec()
-        wait_for("the other unit had the CPU for some time", lambda: cpu_nsec() > before + scenario.SEC * 3 // 2, 20)
+        wait_for("the other unit had the CPU for some time", lambda: cpu_nsec() > before + scenario.SEC * 5 // 2, 20)
         other.stop()
     ends = threading.Thread(target=end)
     with benchmark(u):
         ends.start()
         try:
-            d = yield u, "--for=6s"
+            d = yield u, "--for=8s"
         finally:
             ends.join()
     check(not os.path.exists(group), f"the control group {group} is still there")
