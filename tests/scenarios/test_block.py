@@ -3,6 +3,7 @@
 
 import json
 import os
+import socket
 
 import scenario
 from scenario import (Unit, as_user, attach, check, equal, kill_qosd, lookup, qosctl, run, snapshot, test, varlink,
@@ -10,20 +11,21 @@ from scenario import (Unit, as_user, attach, check, equal, kill_qosd, lookup, qo
 
 BLOCK = 65536
 
-# Writes and reads past the page cache, in steps. A step begins when the file go-STEP exists, and ends with a file
-# done-STEP that has the kernel's counters of the process. All blocks of the file of data are allocated before the first
-# step. The development kernel runs no BPF program in an interrupt above a process of its supervisor, and does not count
-# that. So that requests end above no such process, others keep all CPUs busy meanwhile, with a priority behind that of
-# the program.
+# Writes and reads past the page cache, in steps. A step comes from a socket, and the response has the kernel's counters
+# of the process: files that are looked up or made would have the process read metadata that the kernel has dropped. All
+# blocks of the file of data are allocated before the first step. The development kernel runs no BPF program in an
+# interrupt above a process of its supervisor, and does not count that. So that requests end above no such process,
+# others keep all CPUs busy meanwhile, with a priority behind that of the program.
 PROGRAM = r"""
-import ctypes, mmap, os, socket, struct, sys, time
+import ctypes, mmap, os, socket, struct, sys
 
 libc = ctypes.CDLL(None)
 # Faults in pages of the program are reads, too
 assert libc.mlockall(3) == 0                    # MCL_CURRENT | MCL_FUTURE
 
-directory, steps = sys.argv[1], sys.argv[2:]
-fd = os.open(directory + "/data", os.O_RDWR | os.O_DIRECT)
+fd = os.open(sys.argv[1] + "/data", os.O_RDWR | os.O_DIRECT | os.O_NOATIME)
+control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+control.connect("\0" + sys.argv[1])
 page = mmap.mmap(-1, {block})
 page.write(b"x" * {block})
 
@@ -62,9 +64,7 @@ def occupy(cpu):
 
 notify("READY=1")
 os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(2))
-for step in steps:
-    while not os.path.exists(directory + "/go-" + step):
-        time.sleep(0.01)
+while step := control.recv(100).decode():
     what, n = step.split("-")
     busy = [occupy(cpu) for cpu in os.sched_getaffinity(0)] if what != "sync" else []
     if what == "submit":
@@ -79,19 +79,15 @@ for step in steps:
     for pid in busy:
         os.kill(pid, 9)
         os.waitpid(pid, 0)
-    with open("/proc/self/io") as f:
-        counted = f.read()
-    with open(directory + "/new", "w") as f:
-        f.write(counted)
-    os.rename(directory + "/new", directory + "/done-" + step)
-os.read(os.open(directory + "/end", os.O_RDONLY), 1)
+    with open("/proc/self/io", "rb") as f:
+        control.send(f.read())
 """
 
 
 class Disk(Unit):
     """A unit that writes and reads on the file system of /var, in steps."""
 
-    def __init__(self, *steps):
+    def __init__(self):
         self.directory = os.path.join("/var/tmp", f"qosd-block-{os.getpid()}-{id(self):x}")
         os.makedirs(self.directory)
         with open(self.directory + "/data", "wb") as f:
@@ -100,17 +96,23 @@ class Disk(Unit):
             os.fsync(f.fileno())
         with open(self.directory + "/program", "w") as f:
             f.write(PROGRAM.replace("{block}", str(BLOCK)))
-        os.mkfifo(self.directory + "/end")
-        super().__init__(f"/usr/bin/python3 {self.directory}/program {self.directory} {' '.join(steps)}")
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.listener.settimeout(20)
+        self.listener.bind("\0" + self.directory)
+        self.listener.listen()
+        super().__init__(f"/usr/bin/python3 {self.directory}/program {self.directory}")
+
+    def start(self):
+        super().start()
+        self.control = self.listener.accept()[0]
+        self.control.settimeout(20)
+        return self
 
     def go(self, step):
         """Does the step, and returns the kernel's counters of the process so far: {"read_bytes": …}."""
-        done = f"{self.directory}/done-{step}"
-        with open(f"{self.directory}/go-{step}", "w"):
-            pass
-        wait_for(f"the step {step} is done", lambda: os.path.exists(done), 20)
-        with open(done) as f:
-            return {key: int(value) for key, value in (line.split(": ") for line in f)}
+        self.control.send(step.encode())
+        lines = self.control.recv(4096).decode().splitlines()
+        return {key: int(value) for key, value in (line.split(": ") for line in lines)}
 
 
 def block(unit, window="total"):
@@ -132,8 +134,8 @@ def counted(unit, before, **more):
 def direct():
     """Each request past the page cache is counted once, with its bytes, times and device, and only for the unit that
     made it."""
-    u = Disk("write-100", "read-70", "write-30")
-    other = Disk("write-40")
+    u = Disk()
+    other = Disk()
     attach(u, "--probes=block")
     u.start()
     other.start()
@@ -180,7 +182,7 @@ def direct():
 def merges():
     """What a unit submits is done as requests or merged with one, as the kernel counts it for the disk; a single one is
     not merged."""
-    u = Disk("write-20", "submit-32")
+    u = Disk()
     attach(u, "--probes=block")
     u.start()
 
@@ -216,7 +218,7 @@ def merges():
 def a_while_without():
     """Requests that a unit makes while the probe is off for it, but on for another unit, are not in its figures
     later."""
-    u, other = Disk("write-10", "write-20", "write-30"), Disk("write-40")
+    u, other = Disk(), Disk()
     attach(other, "--probes=block")
     attach(u, "--probes=cpu,block")
     u.start()
@@ -235,7 +237,7 @@ def a_while_without():
 @test(deadline=60)
 def resources():
     """`qosctl resources` shows the devices of the snapshot. Other users see the sums, but not the devices."""
-    u = Disk("write-50")
+    u = Disk()
     attach(u, "--probes=block,memory")
     u.start()
     before = block(u)
@@ -260,7 +262,7 @@ def resources():
 @test(deadline=60)
 def flushes():
     """fdatasync() of a device with a volatile write cache counts as a flush, and not as a write."""
-    u = Disk("write-10", "sync-1")
+    u = Disk()
     attach(u, "--probes=block")
     u.start()
     before = block(u)
@@ -281,7 +283,7 @@ def flushes():
 def share():
     """The share of a device is the unit's part of all bytes that were transferred, also by units that are not
     attached."""
-    a, b = Disk("write-30"), Disk("write-90")
+    a, b = Disk(), Disk()
     attach(a, "--probes=block")
     a.start()
     b.start()
@@ -299,7 +301,7 @@ def share():
 @test(deadline=60)
 def nested():
     """A slice has the writes of the units that it contains."""
-    u = Disk("write-20")
+    u = Disk()
     attach("system.slice", "--probes=block")
     attach(u, "--probes=block")
     u.start()

@@ -746,7 +746,7 @@ def latency_of_disks():
     def devices(unit):
         return entries(unit, "disk.latency", "device")
     with installed("disk"):
-        u = Disk("write-100")
+        u = Disk()
         attach(u, "--probes=requests,custom:disk")
         u.start()
         before = sum(devices(u).values())
