@@ -138,8 +138,8 @@ def hidden_page():
                 load(s, connections=1, number=10)
                 after = v.reply()["snapshot"]["seq"]
         # That of the last overview may have been on its way
-        there = b.evaluate(seq)
-        check(int(there) <= int(before) + 1 < after, f"a hidden page got readings: {before}, {there}, of {after}")
+        shown = b.evaluate(seq)
+        check(int(shown) <= int(before) + 1 < after, f"a hidden page got readings: {before}, {shown}, of {after}")
         b.evaluate("void frame.contentWindow.cockpit.jump('/qosd')")
         b.wait(f"Number({seq}) > {after}", 20)
 

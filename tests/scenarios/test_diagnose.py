@@ -42,7 +42,7 @@ def hog_that_has_ended():
 
     def end():
         wait_for("the diagnosis has begun", lambda: u.name in scenario.listed() and holds(u), 20)
-        # Programs are loaded first, while the other unit runs
+        # The unit is held before the programs are loaded, which may take a second
         wait_for("threads are measured",
                  lambda: scenario.lookup(scenario.snapshot(u), "contention.covered", 0) > 0, 20)
         before = cpu_nsec()
