@@ -588,6 +588,11 @@ char LICENSE[] SEC("license") = "GPL";
 """
 
 
+def cost_of(name, probe):
+    """What the probe has taken of a CPU for a unit in the last sample; None: that was not measured."""
+    return varlink("Get", unit=name).get("customCost", {}).get(probe)
+
+
 def measuring():
     """The processes that have the kernel measure the run time of BPF programs."""
     return systemctl("list-units", "qosd-statistics@*", "--no-legend", "--plain").stdout.split()
@@ -621,7 +626,7 @@ def cost(qosd_conf):
             return float(rows_of("costly")[0]["reason"].split("the probe takes ")[1].split("%")[0]) / 100
 
         def of_unit(name):
-            return varlink("Get", unit=name).get("customCost", {}).get("costly")
+            return cost_of(name, "costly")
 
         def next_sample():
             before = of_unit(u.name)
@@ -663,6 +668,26 @@ def cost(qosd_conf):
         attach(u, "--probes=requests,custom:costly")
         equal([p["state"] for p in rows_of("costly")], ["attached"], "state after it was attached again")
         qosctl("detach", u.name)
+
+
+@test(deadline=90, own_daemon=True)
+def cost_of_an_idle_unit(qosd_conf):
+    """A unit that does nothing any more has no share of what a probe takes for processes of no unit."""
+    with installed("started"):
+        qosd_conf("[QoS]\nCustomCostMax=100%\n")
+        u = Worker()
+        u.start()
+        attach(u, "--probes=requests,custom:started")
+        u.do("import subprocess, threading\nstop = threading.Event()\n"
+             "def load():\n while not stop.wait(0.02): subprocess.run(['/bin/true'])\n"
+             "t = threading.Thread(target=load); t.start()")
+        wait_for("it has a share", lambda: cost_of(u.name, "started"), timeout=20)
+        u.do("stop.set(); t.join()")
+
+        def share():
+            run("/bin/true")
+            return cost_of(u.name, "started")
+        wait_for("it has none", lambda: share() == 0, timeout=20)
 
 
 @test(deadline=60, own_daemon=True)

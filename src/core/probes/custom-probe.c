@@ -201,7 +201,8 @@ static uint64_t unit_get_recorded(const Unit *u, unsigned i) {
         return __atomic_load_n(&u->custom[i].map->header.recorded, __ATOMIC_RELAXED);
 }
 
-/* Divides what a probe took among units, by the number of values that it has recorded for them. */
+/* Divides what a probe took among units, by the number of values that it has recorded for them: none, if it
+ * has not recorded any. */
 static void cost_divide(Manager *m, unsigned i) {
         uint64_t all = 0;
 
@@ -209,8 +210,9 @@ static void cost_divide(Manager *m, unsigned i) {
                 if (u->custom[i].map)
                         all += unit_get_recorded(u, i) - u->custom[i].recorded;
         FOREACH_MAP(u, m)
-                if (u->custom[i].map && all > 0)
-                        u->custom[i].cost = m->custom.probes[i].cost *
+                if (u->custom[i].map)
+                        u->custom[i].cost = all == 0 ? 0 :
+                                m->custom.probes[i].cost *
                                 (double) (unit_get_recorded(u, i) - u->custom[i].recorded) / (double) all;
 }
 
