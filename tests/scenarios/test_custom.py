@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import socket
@@ -885,6 +886,72 @@ def timers_by_function():
         u.do("for i in range(50):\n for on in 1, 0: s.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, on)")
         equal(entries(u, "timers.precise", "function").get("it_real_fn"), 80, "timers of setitimer()")
         equal(entries(u, "timers.timers", "function").get("tcp_keepalive_t"), 50, "timers of SO_KEEPALIVE")
+
+
+# Children that hold a timer each. All have started it when this ends
+HELD_TIMERS = """
+import signal
+started, pids = os.pipe(), []
+for _ in range({n}):
+    pids.append(os.fork())
+    if pids[-1] == 0:
+        signal.setitimer(signal.ITIMER_REAL, {sec})
+        os.write(started[1], b"x")
+        while True:
+            signal.pause()
+for _ in pids:
+    os.read(started[0], 1)
+"""
+
+
+def listed_timers(sec):
+    """The number of timers of setitimer() in /proc/timer_list that expire only after that time."""
+    with open("/proc/timer_list") as f:
+        rows = re.findall(r"<(\w+)>, it_real_fn,.*\n.* \[in (\d+) to ", f.read())
+    return len({timer for timer, nsec in rows if int(nsec) > sec * 10 ** 9})
+
+
+@test(deadline=60, own_daemon=True)
+def timers_that_the_kernel_lists():
+    """Timers of setitimer() that processes of the unit hold are those of the kernel's list, each counted once, when it
+    was started."""
+    with installed("timers"):
+        u = Worker()
+        u.start()
+        attach(u, "--probes=requests,custom:timers")
+        # Longer than all others
+        sec = 10 ** 7
+        equal(listed_timers(sec / 2), 0, "timers in the list before")
+        u.do(HELD_TIMERS.format(n=40, sec=sec))
+        wait_for("all are in the list", lambda: listed_timers(sec / 2) == 40)
+        equal(entries(u, "timers.precise", "function").get("it_real_fn"), 40, "timers")
+        u.do("for pid in pids: os.kill(pid, signal.SIGKILL); os.waitpid(pid, 0)")
+        wait_for("none is in the list", lambda: listed_timers(sec / 2) == 0)
+        equal(entries(u, "timers.precise", "function").get("it_real_fn"), 40, "timers after the processes have ended")
+
+
+@test(deadline=60, quiet="alone")
+def packets_that_a_cpu_processes():
+    """A CPU that sends packets over lo also receives them, and the kernel counts that: each packet of the unit, and
+    hardly another one while nothing else uses the network."""
+    cpu = max(os.sched_getaffinity(0))
+
+    def processed():
+        with open("/proc/net/softnet_stat") as f:
+            rows = [[int(number, 16) for number in line.split()] for line in f]
+        return next(row[0] for row in rows if row[12] == cpu)
+    with installed("sent"), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        u = Worker()
+        u.start()
+        u.do(f"import socket\nos.sched_setaffinity(0, {{{cpu}}})\n"
+             "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)")
+        attach(u, "--probes=requests,custom:sent")
+        before = processed()
+        u.do(f"for i in range(20000): s.sendto(b'x', {receiver.getsockname()!r})")
+        n = processed() - before
+        equal(entries(u, "sent.packets", "interface"), {"lo": 20000}, "packets by interface")
+        check(20000 <= n <= 20400, f"{n} packets processed by the CPU")
 
 
 @test(deadline=60, quiet="alone")
