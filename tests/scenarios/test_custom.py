@@ -1156,6 +1156,11 @@ def as_bpftrace_counts():
             shown = metrics(u)
             return ({metric: shown[probe][metric]["count"] for probe, metric in examples.items()}
                     | {metric: shown["timers"][metric]["count"] for metric in ("timers", "precise")})
+
+        def skipped():
+            """Runs that the kernel has skipped, as an interrupt called the program while it ran, for any process."""
+            return sum(row["recursionMisses"] for probe in [*examples, "timers"] for row in rows_of(probe))
+        missed = skipped()
         with traced(f"/sys/fs/cgroup{u.control_group}") as expected:
             before = counts()
             u.do("for i in range(30): subprocess.run(['/bin/true'])")
@@ -1164,6 +1169,8 @@ def as_bpftrace_counts():
                  " for i in range(60): s.sendto(b'x', ('127.0.0.1', 9))")
             u.do("t = time.monotonic()\nwhile time.monotonic() - t < 1: pass")
             after = counts()
+        missed = skipped() - missed
         seen = {f"@{metric}": after[metric] - before[metric] for metric in after}
         check(expected["@programs"] == 30 and expected["@precise"] >= 80 and expected["@packets"] >= 60, f"{expected}")
-        equal(seen, expected, "counts")
+        check(seen.keys() == expected.keys() and all(seen[m] <= n <= seen[m] + missed for m, n in expected.items()),
+              f"counts {seen} instead of {expected}, with {missed} skipped runs")
