@@ -701,7 +701,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 SYMBOL_COMMENT("Elements of a BPF map that could not be allocated"),
                 &vl_type_LostElements,
                 SYMBOL_COMMENT("Attaches a unit, which need not run yet. A further call of the same user "
-                               "replaces the earlier hold"),
+                               "replaces the earlier hold. The reply is sent when all programs are in "
+                               "place, so that the next request of the unit is measured"),
                 &vl_method_Attach,
                 SYMBOL_COMMENT("Ends the hold of the caller; for root, and for users that polkit "
                                "authorizes, also those of users that own the control group. The unit stays "

@@ -15,7 +15,7 @@ import scenario
 import test_tls
 from scenario import (Client, Unit, attach, check, equal, expect_total, lookup, programs, protocols, qosctl,
                       qosctl_json, run, server_figures, smaller, snapshot, start_served, systemctl, test, total,
-                      unused_port, wait_for)
+                      unused_port, varlink, wait_for)
 from test_tls import VERSIONS, Apache, Nginx, ask, farewell
 
 
@@ -39,6 +39,8 @@ def degraded(unit):
 
 def placed(unit):
     """The programs are in the library that the unit has."""
+    # An inactive unit has no library to wait for
+    wait_for("it is known to be active", lambda: snapshot(unit)["activeState"] == "active")
     wait_for("the library is watched", lambda: degraded(unit) == "" and
              all(p["state"] == "attached" for p in programs() if p["probe"] == "tls"), timeout=15)
 
@@ -418,7 +420,9 @@ def restart_of_the_unit():
 
 
 class Python(Unit):
-    def __init__(self, how):
+    """beside: number of processes of the unit that are older than the server."""
+
+    def __init__(self, how, beside=0):
         self.port = unused_port()
         self.directory = f"/run/{scenario.prefix}-python-{how}"
         os.makedirs(self.directory, exist_ok=True)
@@ -426,7 +430,10 @@ class Python(Unit):
         run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", self.key, "-out", self.certificate,
             "-days", "2", "-subj", "/CN=localhost", timeout=60)
         program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tls_server.py")
-        super().__init__(f"/usr/bin/python3 {program} {self.port} {self.key} {self.certificate} {how}")
+        command = f"/usr/bin/python3 {program} {self.port} {self.key} {self.certificate} {how}"
+        if beside:
+            command = f"/bin/sh -c 'for i in $$(seq {beside}); do sleep 1000 & done; {command} & wait'"
+        super().__init__(command, settings="NotifyAccess=all")
 
     def connect(self):
         context = ssl.create_default_context(cafile=self.certificate)
@@ -447,6 +454,19 @@ def threads_of_python():
         s.close()
     f = is_seen(u, 8 * sum(1 + i % 3 for i in range(40)))
     equal((f["errors"]["status5xx"], f["status4xx"]), (8 * 26, 8 * 13), "statuses")
+
+
+@test()
+def as_soon_as_it_is_attached():
+    """The reply to an attach comes when the library of a unit with many processes is watched, so that the next
+    connection is parsed."""
+    u = Python("threads", beside=900)
+    u.start()
+    varlink("Attach", unit=u.name, probes=["requests", "tls"])
+    s = u.connect()
+    pipeline(s, ["/small"])
+    s.close()
+    is_seen(u, 1)
 
 
 @test()

@@ -10,6 +10,7 @@
 #include "manager.h"
 #include "observe.h"
 #include "observer.h"
+#include "openssl.h"
 #include "service-manager.h"
 #include "threshold-monitor.h"
 #include "unit-internal.h"
@@ -69,9 +70,11 @@ static void attach_operation_finish(AttachOperation *o, int error, const QosErro
         handler(m, error, e, u, userdata);
 }
 
-/* Whether programs of the unit are still being loaded, or its control groups assigned. */
+/* Whether programs of the unit are still being loaded, its control groups assigned, or its processes scanned
+ * for libraries: the next connection after the reply is measured with all probes. */
 static bool attach_operation_is_pending(const AttachOperation *o, const Unit *u) {
-        return o->manager->programs.start || unit_is_claiming(u) || unit_awaits_custom(u, o->request.probes);
+        return o->manager->programs.start || unit_is_claiming(u) ||
+               unit_awaits_custom(u, o->request.probes) || unit_awaits_libraries(u);
 }
 
 /* To be called when the unit is attached: finishes as soon as nothing is pending. Returns whether it has
@@ -324,6 +327,10 @@ static void on_unit_claimed(Unit *u, void *userdata) {
         attach_operations_end(u, /* detached= */ false);
 }
 
+static void on_unit_changed(Unit *u, void *userdata) {
+        attach_operations_end(u, /* detached= */ false);
+}
+
 static void on_unit_detaching(Unit *u, void *userdata) {
         attach_operations_end(u, /* detached= */ true);
 }
@@ -335,6 +342,7 @@ static void on_programs_loaded(Manager *m, void *userdata) {
 
 void attach_operations_init(Manager *m) {
         m->attaches.observer = (ManagerObserver) {
+                .unit_changed = on_unit_changed,
                 .unit_claimed = on_unit_claimed,
                 .unit_detaching = on_unit_detaching,
                 .programs_loaded = on_programs_loaded,

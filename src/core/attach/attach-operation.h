@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* An attach that waits for PID 1 to resolve the name, or until all control groups are assigned. */
+/* An attach that waits for PID 1 to resolve the name, or until the next request is measured with all probes
+ * of the unit. */
 
 #include "observer.h"
 

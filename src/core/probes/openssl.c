@@ -102,11 +102,11 @@ static Unit* scan_get_unit(const LibraryScan *s) {
 
 static void scan_complete_unit(LibraryScan *s, Unit *u) {
         UnitOpenSSL *o = &u->openssl;
-        bool had = o->found, changed;
+        bool first = o->scanned_at == 0, had = o->found, changed;
 
         o->scanned_at = now_nsec(CLOCK_MONOTONIC);
         o->found = s->n_libraries > 0;
-        changed = had != o->found || o->limit != s->limit;
+        changed = first || had != o->found || o->limit != s->limit;
         if (s->limit < 0 && o->limit >= 0)
                 log_unit_info(u->name, "Not all OpenSSL libraries of '%s' are probed: %s.", u->name,
                               probe_library_limit_reason(s->limit));
@@ -288,6 +288,12 @@ static bool unit_wants_tls(const Unit *u) {
                 if (o->probes & PROBE_TLS)
                         return true;
         return false;
+}
+
+bool unit_awaits_libraries(const Unit *u) {
+        const LibraryScan *s = u->manager->openssl.scan;
+
+        return u->openssl.watched && u->openssl.scanned_at == 0 && s && turn_is_requested(&s->turn);
 }
 
 void openssl_stop(Manager *m) {

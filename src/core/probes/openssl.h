@@ -36,5 +36,8 @@ typedef struct OpenSSLWatch {
 /* To be called when holds or the hierarchy have changed. started: unit with new processes; or NULL. */
 void openssl_update(Manager *m, Unit *started);
 
+/* Whether the first scan of the unit is in progress. manager_emit_unit_changed() is called at its end. */
+bool unit_awaits_libraries(const Unit *u);
+
 /* To be called when nothing is observed any more. */
 void openssl_stop(Manager *m);
