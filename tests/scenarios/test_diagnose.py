@@ -34,7 +34,7 @@ def cpu_hog():
 def hog_that_has_ended():
     """A unit that takes the CPU of Redis ends while the diagnosis goes on, so that its control group is gone at the
     end."""
-    u, other = redis(cpu=0), hog()
+    u, other = redis(cpu=0), hog(processes=3)
     group = "/sys/fs/cgroup" + scenario.unit_property(other.name, "ControlGroup")
 
     def cpu_nsec():
@@ -46,7 +46,7 @@ def hog_that_has_ended():
         wait_for("threads are measured",
                  lambda: scenario.lookup(scenario.snapshot(u), "contention.covered", 0) > 0, 20)
         before = cpu_nsec()
-        wait_for("the other unit had the CPU for some time", lambda: cpu_nsec() > before + scenario.SEC * 5 // 2, 20)
+        wait_for("the other unit had the CPU for some time", lambda: cpu_nsec() > before + scenario.SEC * 7 // 2, 20)
         other.stop()
     ends = threading.Thread(target=end)
     with benchmark(u):
