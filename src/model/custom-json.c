@@ -19,9 +19,6 @@ static const char *const syscall_names[] = {
 /* What is larger is no error number. */
 #define ERRNO_END 4096
 
-/* Size of a label value as text: that of a named value in the manifest. */
-#define LABEL_SIZE 257U
-
 static void address_format(const uint8_t *bytes, char *ret, size_t size) {
         const struct in6_addr *a = (const struct in6_addr*) bytes;
 
@@ -32,7 +29,7 @@ static void address_format(const uint8_t *bytes, char *ret, size_t size) {
 
 /* As text; what has no name is shown as a number. */
 static void label_format(const CustomLabel *l, const uint8_t *bytes, custom_device_t device_name,
-                         char ret[static LABEL_SIZE]) {
+                         char ret[static CUSTOM_LABEL_SIZE]) {
         const char *name = NULL;
         uint64_t number;
         int error;
@@ -43,14 +40,15 @@ static void label_format(const CustomLabel *l, const uint8_t *bytes, custom_devi
         case DECODER_STRING:
         case DECODER_INTERFACE: /* the program has read its name: numbers are those of a namespace */
         case DECODER_SYMBOL:    /* and so of functions, addresses of which the daemon may not see */
-                (void) snprintf(ret, LABEL_SIZE, "%.*s", (int) QOS_CUSTOM_LABEL_SIZE, (const char*) bytes);
+                (void) snprintf(ret, CUSTOM_LABEL_SIZE, "%.*s", (int) QOS_CUSTOM_LABEL_SIZE,
+                                (const char*) bytes);
                 utf8_sanitize(ret);
                 return;
         case DECODER_ADDRESS:
-                address_format(bytes, ret, LABEL_SIZE);
+                address_format(bytes, ret, CUSTOM_LABEL_SIZE);
                 return;
         case DECODER_DEVICE:
-                device_name((uint32_t) number, ret, LABEL_SIZE);
+                device_name((uint32_t) number, ret, CUSTOM_LABEL_SIZE);
                 return;
         case DECODER_ERRNO:
                 /* Functions of the kernel return negative ones, also some without a name */
@@ -70,11 +68,28 @@ static void label_format(const CustomLabel *l, const uint8_t *bytes, custom_devi
                 break;
         }
         if (name)
-                (void) snprintf(ret, LABEL_SIZE, "%s", name);
+                (void) snprintf(ret, CUSTOM_LABEL_SIZE, "%s", name);
         else if (l->decoder == DECODER_ERRNO)
-                (void) snprintf(ret, LABEL_SIZE, "%i", error);
+                (void) snprintf(ret, CUSTOM_LABEL_SIZE, "%i", error);
         else
-                (void) snprintf(ret, LABEL_SIZE, "%" PRIu64, number);
+                (void) snprintf(ret, CUSTOM_LABEL_SIZE, "%" PRIu64, number);
+}
+
+void custom_labels_format(const CustomMetric *m, const CustomRow *row, custom_device_t device_name,
+                          char ret[static CUSTOM_LABELS_SIZE]) {
+        char value[CUSTOM_LABEL_SIZE], *p = ret;
+
+        for (size_t i = 0; i < m->place.labels; i++) {
+                if (i > 0)
+                        *p++ = ',';
+                label_format(m->labels + i, row->labels.bytes[i], device_name, value);
+                for (const char *c = value; *c; c++) {
+                        if (*c == ',' || *c == '\\')
+                                *p++ = '\\';
+                        *p++ = *c;
+                }
+        }
+        *p = 0;
 }
 
 static void write_rate(JsonWriter *w, uint64_t count, uint64_t covered) {
@@ -132,7 +147,7 @@ static void write_values(JsonWriter *w, const CustomMetric *m, const uint64_t *c
         }
 }
 
-static bool cells_are_empty(const CustomMetric *m, const uint64_t *cells) {
+bool custom_cells_are_empty(const CustomMetric *m, const uint64_t *cells) {
         for (uint32_t i = 0; i < custom_metric_cells(m); i++)
                 if (cells[i] != 0)
                         return false;
@@ -141,7 +156,7 @@ static bool cells_are_empty(const CustomMetric *m, const uint64_t *cells) {
 
 static void write_labels(const CustomMetric *m, const CustomRow *row, custom_device_t device_name,
                          JsonWriter *w) {
-        char text[LABEL_SIZE];
+        char text[CUSTOM_LABEL_SIZE];
 
         if (row->rest) {
                 json_writer_add_boolean(w, "rest", true);
@@ -161,7 +176,7 @@ static void write_entries(const CustomReading *reading, const CustomMetric *m, s
         for (const CustomRow *row = reading->rows; row < reading->rows + reading->n_rows; row++) {
                 const uint64_t *cells = reading->cells + row->cells;
 
-                if (row->metric != metric || cells_are_empty(m, cells))
+                if (row->metric != metric || custom_cells_are_empty(m, cells))
                         continue;
                 json_writer_open_object(w, NULL, 0);
                 write_labels(m, row, device_name, w);
@@ -245,7 +260,7 @@ void custom_reading_export(const CustomReading *reading, const CustomManifest *m
                 const uint64_t *cells = reading->cells + row->cells;
                 bool histogram = metric->place.type == QOS_CUSTOM_HISTOGRAM;
 
-                if (metric->place.labels > 0 && cells_are_empty(metric, cells))
+                if (metric->place.labels > 0 && custom_cells_are_empty(metric, cells))
                         continue;
                 json_writer_open_object(w, NULL, 0);
                 json_writer_add_string(w, "probe", m->name);

@@ -46,17 +46,38 @@ static size_t name_length(const char *s) {
         return *s >= 'a' && *s <= 'z' && l <= 32 ? l : 0;
 }
 
+/* Length of "PROBE.METRIC" at the beginning; 0: there is none. */
+static size_t path_length(const char *s) {
+        size_t probe = name_length(s), metric;
+
+        if (probe == 0 || s[probe] != '.')
+                return 0;
+        metric = name_length(s + probe + 1);
+        return metric == 0 ? 0 : probe + 1 + metric;
+}
+
 const Metric* custom_metric_parse(const char *name, const char **ret_path, size_t *ret_length) {
         const char *path = startswith(name, "custom.");
-        size_t probe, metric;
+        size_t l = path ? path_length(path) : 0;
 
-        probe = path ? name_length(path) : 0;
-        if (probe == 0 || path[probe] != '.')
-                return NULL;
-        metric = name_length(path + probe + 1);
-        if (metric == 0 || path[probe + 1 + metric] != '.')
+        if (l == 0 || path[l] != '.')
                 return NULL;
         *ret_path = path;
-        *ret_length = probe + 1 + metric;
-        return custom_metric_find(path + *ret_length + 1);
+        *ret_length = l;
+        return custom_metric_find(path + l + 1);
+}
+
+const Metric* custom_entry_parse(const char *name, const char **ret_path, size_t *ret_length) {
+        const char *path = startswith(name, "custom."), *end;
+        size_t l = path ? path_length(path) : 0;
+
+        if (l == 0 || path[l] != '[')
+                return NULL;
+        /* Values may have brackets and dots, too */
+        end = strrchr(path + l, '.');
+        if (!end || end[-1] != ']')
+                return NULL;
+        *ret_path = path;
+        *ret_length = (size_t) (end - path);
+        return custom_metric_find(end + 1);
 }

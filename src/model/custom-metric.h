@@ -24,3 +24,6 @@ CustomField metric_get_custom_field(const Metric *metric);
 
 /* Splits a name. ret_path: "PROBE.METRIC", of this length. NULL: it is no such name. */
 const Metric* custom_metric_parse(const char *name, const char **ret_path, size_t *ret_length);
+/* The same of an entry, "custom.PROBE.METRIC[VALUE,VALUE].FIELD", with a value for each label. ret_path:
+ * without the field. */
+const Metric* custom_entry_parse(const char *name, const char **ret_path, size_t *ret_length);

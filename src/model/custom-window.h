@@ -74,9 +74,23 @@ void custom_reading_sum(const CustomReading *reading, const CustomManifest *m, s
 double custom_cells_get(const CustomMetric *m, const uint64_t *cells, uint64_t covered, CustomField field,
                         unsigned minimum_samples);
 
-/* Adds an object with the metrics. minimum_samples: as for window_get_distribution(). device_name: name of
- * a block device by its number; NULL: without entries. */
+/* Whether an entry has no value. */
+bool custom_cells_are_empty(const CustomMetric *m, const uint64_t *cells);
+
+/* Name of a block device by its number. */
 typedef void (*custom_device_t)(uint32_t device, char *ret, size_t size);
+
+/* Size of the value of a label as text: that of a named value in the manifest. */
+#define CUSTOM_LABEL_SIZE 257U
+#define CUSTOM_LABELS_SIZE (QOS_CUSTOM_LABELS * 2 * CUSTOM_LABEL_SIZE)
+
+/* The values of all labels of an entry, as "EADDRINUSE,lo". Commas and backslashes in them have a backslash
+ * before them. */
+void custom_labels_format(const CustomMetric *m, const CustomRow *row, custom_device_t device_name,
+                          char ret[static CUSTOM_LABELS_SIZE]);
+
+/* Adds an object with the metrics. minimum_samples: as for window_get_distribution(). device_name: NULL:
+ * without entries. */
 void custom_reading_write(const CustomReading *reading, const CustomManifest *m, unsigned minimum_samples,
                           custom_device_t device_name, JsonWriter *w);
 

@@ -15,14 +15,20 @@
                     HISTORY_MOUNTS_MAX * MOUNT_SIZE_MAX + 1 + HISTORY_CUSTOM_MAX * CUSTOM_SIZE_MAX)
 #define AMOUNTS_BITMAP_SIZE ((_HISTORY_AMOUNT_MAX + 7) / 8)
 
-/* Of a file system: identity, bitmap, numbers, and count, run and gap per bin. */
+/* Of bins, without their sum and maximum: a number for each, and for the gap and the length of runs, which
+ * are apart by two bins or more and so take less than all bins in one run. */
+#define BINS_SIZE_MAX(n) (10 * ((n) + 1))
+
+/* Of a file system: identity, bitmap, numbers and bins. */
 #define MOUNT_NUMBERS (QOS_MOUNT_WORDS + QOS_MOUNT_TIMED)
 #define MOUNT_BITMAP_SIZE ((MOUNT_NUMBERS + 7) / 8)
 #define MOUNT_SIZE_MAX (8 + MOUNT_BITMAP_SIZE + \
-                        10 * (MOUNT_NUMBERS + 1 + 3 * QOS_MOUNT_TIMED * QOS_MOUNT_BINS))
+                        10 * MOUNT_NUMBERS + BINS_SIZE_MAX(QOS_MOUNT_TIMED * QOS_MOUNT_BINS))
 
-/* Of a custom metric: identity, type, numbers, and count per bin, run and gap per second bin. */
-#define CUSTOM_SIZE_MAX (8 + 1 + 10 * 3 + (10 + 2) * (WINDOW_BINS_MAX + 1))
+/* Of a custom metric: identity, type, numbers, bins, number of entries, and of each identity, number and
+ * bins. */
+#define CUSTOM_SIZE_MAX (8 + 1 + 10 * 2 + BINS_SIZE_MAX(WINDOW_BINS_MAX) + 1 + \
+                         HISTORY_ENTRIES_MAX * (8 + 10 + BINS_SIZE_MAX(QOS_CUSTOM_OCTAVES)))
 
 /* Flags in the schema byte: amounts, file systems, metrics of custom probes follow. The last is a bit of the
  * schema to earlier versions, which no longer accept the file then. */
@@ -37,6 +43,7 @@ struct History {
         uint8_t *data;                  /* records of 10 s, then those of 5 min, each oldest first */
         size_t allocated;
         size_t size[_HISTORY_LEVEL_MAX];
+        uint64_t bare[_HISTORY_LEVEL_MAX]; /* no step before this one has entries of custom metrics */
 };
 
 /* Of the file. */
@@ -49,7 +56,8 @@ typedef struct HistoryHeader {
         uint32_t _padding;
 } HistoryHeader;
 
-#define DATA_MAX (HISTORY_SIZE_MAX - sizeof(HistoryHeader) - sizeof(History))
+/* The same in all versions, as files of other ones may be full. */
+#define DATA_MAX (HISTORY_SIZE_MAX - sizeof(HistoryHeader) - offsetof(History, bare))
 
 #define HASH_INIT UINT64_C(0xcbf29ce484222325)
 
@@ -75,6 +83,8 @@ void step_add(HistoryStep *s, const HistoryStep *later);
 /* history-custom.c */
 void custom_keep(HistoryStep *s, const HistoryStep *before);
 void custom_merge(HistoryStep *s, const HistoryStep *later);
+/* Returns false if there are none. */
+bool custom_forget_entries(HistoryStep *s);
 
 /* history-record.c */
 uint64_t get_number(Parser *in);

@@ -174,12 +174,18 @@ static uint8_t* put_mount(uint8_t *p, const HistoryMount *m) {
         return put_bins(p, MOUNT_BINS, m->value.bins, no_bins);
 }
 
-static void get_mount(Parser *in, HistoryMount *ret) {
-        uint8_t bitmap[MOUNT_BITMAP_SIZE], *identity = (uint8_t*) &ret->identity;
-        uint64_t *counts = (uint64_t*) &ret->value.counts;
+static void get_identity(Parser *in, uint64_t *ret) {
+        uint8_t *identity = (uint8_t*) ret;
 
-        for (size_t i = 0; i < sizeof(ret->identity); i++)
+        for (size_t i = 0; i < sizeof(*ret); i++)
                 identity[i] = get_byte(in);
+}
+
+static void get_mount(Parser *in, HistoryMount *ret) {
+        uint64_t *counts = (uint64_t*) &ret->value.counts;
+        uint8_t bitmap[MOUNT_BITMAP_SIZE];
+
+        get_identity(in, &ret->identity);
         for (size_t i = 0; i < sizeof(bitmap); i++)
                 bitmap[i] = get_byte(in);
         for (size_t i = 0; i < MOUNT_NUMBERS; i++) {
@@ -191,37 +197,72 @@ static void get_mount(Parser *in, HistoryMount *ret) {
         get_bins(in, MOUNT_BINS, no_bins, ret->value.bins);
 }
 
+/* Flags in the byte of the type. To earlier versions the last two are bits of the type, with which they no
+ * longer accept the file. */
 #define CUSTOM_LABELED 0x80U
+#define CUSTOM_ENTRIES 0x40U            /* they follow */
+#define CUSTOM_COMPLETE 0x20U
+#define CUSTOM_TYPE 0x1fU
+
+static uint8_t* put_cells(uint8_t *p, uint32_t type, bool labeled, const uint64_t *cells) {
+        p = put_number(p, cells[0]);
+        return type != QOS_CUSTOM_HISTOGRAM ? p : put_bins(p, QOS_CUSTOM_CELLS(type, labeled) - 1, cells + 1,
+                                                           no_bins);
+}
+
+/* ret: has the cells of a histogram. */
+static void get_cells(Parser *in, uint32_t type, bool labeled, uint64_t *ret) {
+        ret[0] = get_number(in);
+        memset(ret + 1, 0, (QOS_CUSTOM_CELLS(QOS_CUSTOM_HISTOGRAM, labeled) - 1) * sizeof(*ret));
+        if (type == QOS_CUSTOM_HISTOGRAM)
+                get_bins(in, QOS_CUSTOM_CELLS(type, labeled) - 1, no_bins, ret + 1);
+}
 
 static uint8_t* put_custom(uint8_t *p, HistoryLevel level, const HistoryCustom *c) {
         p = mempcpy(p, &c->identity, sizeof(c->identity));
-        *p++ = (uint8_t) c->type | (c->labeled ? CUSTOM_LABELED : 0);
+        *p++ = (uint8_t) c->type | (c->labeled ? CUSTOM_LABELED : 0) |
+                (c->n_entries > 0 ? CUSTOM_ENTRIES : 0) | (c->complete ? CUSTOM_COMPLETE : 0);
         p = put_number(p, history_level_nsec(level) - c->covered);
-        p = put_number(p, c->cells[0]);
-        if (c->type == QOS_CUSTOM_HISTOGRAM)
-                p = put_bins(p, QOS_CUSTOM_CELLS(c->type, c->labeled) - 1, c->cells + 1, no_bins);
+        p = put_cells(p, c->type, c->labeled, c->cells);
+        if (c->n_entries > 0)
+                p = put_number(p, c->n_entries);
+        for (unsigned i = 0; i < c->n_entries; i++) {
+                p = mempcpy(p, &c->entries[i].identity, sizeof(c->entries[i].identity));
+                p = put_cells(p, c->type, /* labeled= */ true, c->entries[i].cells);
+        }
         return p;
 }
 
 static void get_custom(Parser *in, HistoryLevel level, HistoryCustom *ret) {
-        uint8_t *identity = (uint8_t*) &ret->identity, type;
-        uint64_t missing;
+        uint64_t missing, n_entries = 0;
+        uint8_t type;
 
-        for (size_t i = 0; i < sizeof(ret->identity); i++)
-                identity[i] = get_byte(in);
+        get_identity(in, &ret->identity);
         type = get_byte(in);
         ret->labeled = type & CUSTOM_LABELED;
-        ret->type = type & (uint8_t) ~CUSTOM_LABELED;
+        ret->complete = type & CUSTOM_COMPLETE;
+        ret->type = type & CUSTOM_TYPE;
         missing = get_number(in);
         if (ret->type >= _QOS_CUSTOM_TYPES || missing > history_level_nsec(level)) {
                 in->failed = true;
                 return;
         }
         ret->covered = history_level_nsec(level) - missing;
-        ret->cells[0] = get_number(in);
-        memset(ret->cells + 1, 0, sizeof(ret->cells) - sizeof(ret->cells[0]));
-        if (ret->type == QOS_CUSTOM_HISTOGRAM)
-                get_bins(in, QOS_CUSTOM_CELLS(ret->type, ret->labeled) - 1, no_bins, ret->cells + 1);
+        memset(ret->cells, 0, sizeof(ret->cells));
+        get_cells(in, ret->type, ret->labeled, ret->cells);
+
+        if (type & CUSTOM_ENTRIES)
+                n_entries = get_number(in);
+        if (n_entries > HISTORY_ENTRIES_MAX || (n_entries > 0) != !!(type & CUSTOM_ENTRIES) ||
+            (!ret->labeled && type & (CUSTOM_ENTRIES | CUSTOM_COMPLETE))) {
+                in->failed = true;
+                return;
+        }
+        ret->n_entries = (unsigned) n_entries;
+        for (unsigned i = 0; i < ret->n_entries; i++) {
+                get_identity(in, &ret->entries[i].identity);
+                get_cells(in, ret->type, /* labeled= */ true, ret->entries[i].cells);
+        }
 }
 
 /* Returns the length of the record. */

@@ -179,6 +179,32 @@ static bool history_forget(History *h, uint8_t flag) {
                level_forget(h, HISTORY_FINE, UINT64_MAX, flag);
 }
 
+static bool level_forget_entries(History *h, HistoryLevel level, uint64_t before) {
+        HistoryStep s;
+        Position p;
+
+        for (position_begin(h, level, &p); position_next(h, &p) && position_index(&p) < before; ) {
+                if (position_index(&p) < h->bare[level])
+                        continue;
+                h->bare[level] = position_index(&p) + 1;
+                if (!(p.rest[0] & RECORD_CUSTOM))
+                        continue;
+                position_read(&p, &s);
+                if (!custom_forget_entries(&s))
+                        continue;
+                history_replace(h, &p, &s);
+                return true;
+        }
+        return false;
+}
+
+static bool history_forget_entries(History *h) {
+        return level_forget_entries(h, HISTORY_FINE,
+                                    history_next_coarse(h) * (HISTORY_COARSE_NSEC / HISTORY_FINE_NSEC)) ||
+               level_forget_entries(h, HISTORY_COARSE, UINT64_MAX) ||
+               level_forget_entries(h, HISTORY_FINE, UINT64_MAX);
+}
+
 static void history_forget_oldest(History *h) {
         Position p;
 
@@ -220,6 +246,12 @@ static int level_put(History *h, HistoryLevel level, const HistoryStep *step) {
                 Position largest;
                 int schema;
 
+                if (history_forget_entries(h))
+                        continue;
+                if (custom_forget_entries(&s)) {
+                        n = record_write(&s, level, record);
+                        continue;
+                }
                 for (schema = SCHEMA_KEPT;; schema = WINDOW_BINS_SCHEMA_MIN) {
                         bool any = history_find_largest(h, schema, &largest);
 
@@ -240,6 +272,7 @@ static int level_put(History *h, HistoryLevel level, const HistoryStep *step) {
         for (position_begin(h, level, &p); position_next(h, &p); )
                 if (position_index(&p) > s.index)
                         break;
+        h->bare[level] = MIN(h->bare[level], s.index);
         return history_splice(h, level, p.offset, 0, record, n);
 }
 

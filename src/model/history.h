@@ -91,13 +91,25 @@ typedef enum HistoryAmount {
 /* Metrics of custom probes in a step, the first ones: a counter takes some 15 bytes. */
 #define HISTORY_CUSTOM_MAX 8U
 
-/* A metric of a custom probe in a step, the sum of its entries. */
+/* Entries of a metric with labels in a step, those with the most: one of a counter takes some 10 bytes. */
+#define HISTORY_ENTRIES_MAX 4U
+
+/* An entry of a metric of a custom probe in a step. */
+typedef struct HistoryEntry {
+        uint64_t identity;              /* hash of "PROBE.METRIC[VALUE,VALUE]" */
+        uint64_t cells[QOS_CUSTOM_CELLS(QOS_CUSTOM_HISTOGRAM, 1)];
+} HistoryEntry;
+
+/* A metric of a custom probe in a step, the sum of its entries, and some of these. */
 typedef struct HistoryCustom {
         uint64_t identity;              /* hash of "PROBE.METRIC" */
         uint64_t covered;               /* ns in which the unit was observed with the probe */
         uint32_t type;                  /* enum qos_custom_type */
         bool labeled;                   /* the bins are octaves */
+        bool complete;                  /* entries that are not there are empty */
         uint64_t cells[CUSTOM_SUM_CELLS]; /* of a gauge at the end of the step */
+        unsigned n_entries;
+        HistoryEntry entries[HISTORY_ENTRIES_MAX]; /* in no order; those from n_entries on are not set */
 } HistoryCustom;
 
 /* A file system in a step. */
@@ -151,18 +163,20 @@ void history_step_set_mounts(HistoryStep *s, const MountsReading *mounts);
 void history_step_get_mount(const HistoryStep *s, uint64_t identity, unsigned minimum_samples,
                             Metrics *ret);
 /* Adds the metrics of a probe, as long as there is space. */
-void history_step_add_custom(HistoryStep *s, const CustomReading *reading, const CustomManifest *m);
-/* Value of a field of "PROBE.METRIC", of this length; NaN: the step does not have it. */
+void history_step_add_custom(HistoryStep *s, const CustomReading *reading, const CustomManifest *m,
+                             custom_device_t device_name);
+/* Value of a field of "PROBE.METRIC" or "PROBE.METRIC[VALUE,VALUE]", of this length; NaN: the step does not
+ * have it. */
 double history_step_get_custom(const HistoryStep *s, const char *path, size_t length, CustomField field,
                                unsigned minimum_samples);
 /* Whether the distribution is valid, that is, requests do not overlap. */
 bool history_step_has_distribution(const HistoryStep *s, unsigned i);
 
-/* Adds a step of 10 s, or replaces it, as recent steps may still change. If the history gets too large, the
- * largest steps lose precision (bins are merged, down to schema 1). If that is not enough, steps lose their
- * file systems, then metrics of custom probes, then their amounts (first 10 s steps that are part of a 5 min
- * step, then 5 min steps, then the rest, oldest first), then more precision, down to schema -2. Finally the
- * oldest steps are dropped. */
+/* Adds a step of 10 s, or replaces it, as recent steps may still change. If the history gets too large,
+ * steps lose the entries of custom metrics, then the largest ones lose precision (bins are merged, down to
+ * schema 1), then steps lose their file systems, metrics of custom probes and amounts, one after the other,
+ * then more precision, down to schema -2. Finally the oldest steps are dropped. 10 s steps that are part of
+ * a 5 min step lose such things first, then 5 min steps, then the rest, oldest first. */
 int history_put(History *h, const HistoryStep *step);
 /* Advances to the newest complete 10 s step: older ones are merged into steps of 5 min once final, and
  * dropped at their age limit. */

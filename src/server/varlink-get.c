@@ -66,6 +66,11 @@ static int values_parse(RequestedMetrics *v, char **names, QosError *e) {
                 char name[SELECTOR_METRIC_MAX];
                 Metrics metrics;
 
+                if (startswith(names[i], "custom.") && strchr(names[i], '['))
+                        return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, names[i],
+                                             "'%.200s' names an entry of a custom metric, which only the "
+                                             "history can show; 'custom.PROBE.METRIC' has all entries",
+                                             names[i]);
                 r = selector_parse(names[i], v->selectors + i, name);
                 if (r == -EINVAL)
                         return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, names[i],

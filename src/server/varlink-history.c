@@ -19,7 +19,7 @@ typedef struct HistoryValue {
         const Metric *metric;
         uint64_t identity;              /* of the file system */
         bool found;                     /* it has a row */
-        const char *path;               /* of a custom metric, see custom_metric_parse() */
+        const char *path;               /* of a custom metric or an entry, see custom_metric_parse() */
         size_t length;
 } HistoryValue;
 
@@ -139,7 +139,8 @@ static int history_query_add_value(HistoryQuery *q, Unit *u, const char *name) {
         Selector selector;
         Metrics metrics;
 
-        custom.metric = custom_metric_parse(name, &custom.path, &custom.length);
+        custom.metric = custom_metric_parse(name, &custom.path, &custom.length)
+                ?: custom_entry_parse(name, &custom.path, &custom.length);
         if (custom.metric) {
                 q->values[q->n_values++] = custom;
                 return 1;

@@ -448,8 +448,9 @@ static SD_VARLINK_DEFINE_METHOD(
                 FIELD_COMMENT("Names of metrics, of distributions such as \"requests.server.latency\", "
                               "which are returned with their buckets, or, for root and for the user that "
                               "owns the control group, of a file system "
-                              "(\"storage.mounts[/srv].reads.latency.p99\"), or of a custom probe "
-                              "(\"custom.started.programs.rate\"): at most 64 of these two. Default, "
+                              "(\"storage.mounts[/srv].reads.latency.p99\"), or of a custom probe or an "
+                              "entry of its metric (\"custom.started.programs.rate\", "
+                              "\"custom.malloc.calls[large].count\"): at most 64 of these. Default, "
                               "also if empty: all other metrics of the whole unit"),
                 SD_VARLINK_DEFINE_INPUT(metrics, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Time after which the returned steps end, in microseconds since 1970 UTC. "

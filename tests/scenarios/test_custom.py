@@ -846,6 +846,75 @@ def in_the_history():
         check("there is no metric 'custom.started.programs'" in error, error)
 
 
+# How long programs that are started are meant to take, by their name, of which the manifest is the same as in "started"
+# but for the metric
+BY_NAME = """
+#include <qosd/qosd-probe.h>
+QOSD_HISTOGRAM(programs);
+SEC("tp_btf/sched_process_exec")
+int on_exec(unsigned long long *ctx) {
+        struct qosd_labels labels = {};
+        struct qosd_unit unit;
+        if (qosd_unit_of_current(&unit)) {
+                bpf_get_current_comm(labels.labels.bytes[0], QOS_CUSTOM_LABEL_SIZE);
+                qosd_observe_by(&programs, &unit, 1000000, &labels);
+        }
+        return 0;
+}
+char LICENSE[] SEC("license") = "GPL";
+"""
+
+
+@test(deadline=90, own_daemon=True)
+def entries_in_the_history():
+    """An entry in a step of the history is exactly what Get has of it, if nothing happened in other steps, also after a
+    restart and a crash of qosd. What does not exist is absent, or named in an error."""
+    fields = ("count", "sum", "mean", "p50")
+    names = [f"custom.names.programs[true].{field}" for field in fields] + ["custom.malloc.calls[large].count"]
+    missing = ["custom.names.programs[none].count", "custom.malloc.calls[large,large].count"]
+
+    def steps(**more):
+        return [s["values"] for s in varlink("History", unit=u.name, metrics=names + missing, **more)["steps"]]
+
+    def some():
+        return [values for values in steps() if values.get(names[0], 0) > 0]
+
+    def entry(metric, **labels):
+        return next((e for e in custom(u, metric)["entries"] if e["labels"] == labels), {})
+    with installed("malloc", texts={"names": BY_NAME}):
+        change_manifest("names", "executed by processes of the unit\"/>",
+                        "by name\"><label name=\"name\" decoder=\"string\"/></metric>")
+        change_manifest("names", "counter", "histogram")
+        systemctl("reload", "qosd")
+        u = Worker()
+        u.start()
+        u.do("import ctypes, subprocess; c = ctypes.CDLL(None)")
+        attach(u, "--probes=requests,custom:malloc,custom:names")
+        next_step()
+        u.do("for i in range(60): c.malloc(1 << 20), subprocess.run(['/bin/true'])")
+        wait_for("the step is over", some, timeout=20)
+        over = len(steps())
+        wait_for("the next one is over, too", lambda: len(steps()) > over, timeout=20)
+        programs = entry("names.programs", name="true")
+        expected = {f"custom.names.programs[true].{field}": programs[field] for field in fields}
+        expected[names[-1]] = entry("malloc.calls", size="large")["count"]
+        equal((programs["count"], programs["sum"]), (60, 60 * 10**6), "programs by name")
+        equal(some(), [expected], "steps with programs")
+        equal([values[names[0]] for values in steps(step=300 * 10**9) if names[0] in values], [60],
+              "programs in steps of five minutes")
+        lines = qosctl("history", u.name, names[0], missing[0], "--no-legend").stdout.splitlines()
+        equal([line.split()[-2:] for line in lines if line.split()[-2] != "-"], [["60", "-"]], "lines")
+        check("<svg" in qosctl("history", u.name, *names, "--svg").stdout, "picture")
+        for end in (lambda: systemctl("restart", "qosd"), kill_qosd):
+            end()
+            equal(some(), [expected], "steps with programs after qosd was started again")
+        for command, name in (("history", "custom.malloc.calls[large].p101"), ("history", "custom.malloc.calls[large]"),
+                              ("show", names[0]), ("set-threshold", names[0])):
+            arguments = {"history": [name], "show": ["-P", name], "set-threshold": [f"x: {name} > 1"]}[command]
+            error = qosctl(command, u.name, *arguments, ok=False).stderr
+            check(f"'{name}'" in error, error)
+
+
 @test(deadline=60, own_daemon=True)
 def system_calls():
     """Calls that nothing but the test makes are counted exactly, by name."""

@@ -4,6 +4,7 @@
  * history-custom.c), against a list of events. */
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <math.h>
 
 #include "check.h"
@@ -125,6 +126,10 @@ static void test_windows(const CustomManifest *m) {
         free(map);
 }
 
+static void device_name(uint32_t device, char *ret, size_t size) {
+        (void) snprintf(ret, size, "%u", device);
+}
+
 /* Checks a figure; NaN: the step does not have it. */
 static void check_field(const HistoryStep *s, const char *path, CustomField field, double expected) {
         double value = history_step_get_custom(s, path, strlen(path), field, 5);
@@ -162,7 +167,7 @@ static void test_steps(const CustomManifest *m) {
         const CustomSource source = { map, START };
         const CustomSources sources = { .manifest = m, .sources = &source, .n = 1, .since = START };
         uint64_t first = START / WINDOW_STEP_NSEC, merged = 0;
-        struct qos_custom_labels l = { .bytes = { "task" } };
+        struct qos_custom_labels l = { .bytes = { "a,b\\c" } };
         _cleanup_history_ History *h = NULL, *copy = NULL;
         HistoryStep s, seen;
         void *file;
@@ -189,7 +194,7 @@ static void test_steps(const CustomManifest *m) {
                 s = make_step(first + k);
                 s.covered = WINDOW_STEP_NSEC;
                 check(custom_read_step(&sources, first + k, &r) == 0);
-                history_step_add_custom(&s, &r, m);
+                history_step_add_custom(&s, &r, m, device_name);
                 custom_reading_done(&r);
                 check(s.n_custom == m->n_metrics && history_put(h, &s) >= 0);
                 seen = look(h, HISTORY_FINE);
@@ -207,6 +212,10 @@ static void test_steps(const CustomManifest *m) {
                 check_field(&seen, "x.wait", CUSTOM_MEAN, k == 3 ? NAN : (double) ((k + 1) * NSEC_PER_MSEC));
                 check(k == 3 || history_step_get_custom(&seen, "x.delays", strlen("x.delays"),
                                                         CUSTOM_QUANTILE, 5) > 0);
+                check_field(&seen, "x.delays[a\\,b\\\\c]", CUSTOM_COUNT, k == 3 ? NAN : 100);
+                check_field(&seen, "x.delays[a\\,b\\\\c]", CUSTOM_MEAN,
+                            k == 3 ? NAN : (double) NSEC_PER_MSEC);
+                check_field(&seen, "x.delays[a,b\\c]", CUSTOM_COUNT, NAN);
                 check_field(&seen, "x.plain", CUSTOM_MEAN, NAN);
                 check_field(&seen, "x.other", CUSTOM_COUNT, NAN);
         }
@@ -248,10 +257,15 @@ static void test_large_steps(void) {
                         HistoryCustom *c = s.custom + s.n_custom;
 
                         *c = (HistoryCustom) { .identity = UINT64_MAX - s.n_custom,
-                                               .type = QOS_CUSTOM_HISTOGRAM };
+                                               .type = QOS_CUSTOM_HISTOGRAM,
+                                               .labeled = s.n_custom % 2,
+                                               .n_entries = s.n_custom % 2 * HISTORY_ENTRIES_MAX };
                         for (size_t i = 0; i < CUSTOM_SUM_CELLS; i++) {
                                 random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
                                 c->cells[i] = k % 2 ? random : UINT64_MAX - random % 2;
+                                c->entries[i % HISTORY_ENTRIES_MAX]
+                                        .cells[i / HISTORY_ENTRIES_MAX % ELEMENTSOF(c->entries->cells)] =
+                                        c->cells[i];
                         }
                 }
                 check(history_put(h, &s) >= 0 && history_roll(h, 4000 + k) >= 0);
@@ -261,11 +275,178 @@ static void test_large_steps(void) {
         check(n[true] > 0 && n[false] + n[true] == HISTORY_FINE_STEPS);
 }
 
+typedef struct Kept {
+        size_t steps, with_entries;
+        bool newest;
+} Kept;
+
+static int count_entries(const HistoryStep *s, void *userdata) {
+        Kept *k = userdata;
+
+        check(s->n_custom == 5 && s->distributions[0].schema == WINDOW_BINS_SCHEMA_MAX);
+        check(!s->custom[0].complete || s->custom[0].n_entries > 0);
+        k->newest = s->custom[0].n_entries > 0;
+        /* The oldest ones lose them first */
+        check(k->newest || k->with_entries == 0);
+        k->steps++;
+        k->with_entries += k->newest;
+        return 0;
+}
+
+/* Entries are lost before anything else. */
+static void test_many_entries(void) {
+        _cleanup_history_ History *h = NULL;
+        Kept kept = {};
+
+        check(history_new(&h) >= 0);
+        for (uint64_t k = 0; k < HISTORY_FINE_STEPS; k++) {
+                HistoryStep s = make_step(6000 + k);
+
+                for (; s.n_custom < 5; s.n_custom++) {
+                        HistoryCustom *c = s.custom + s.n_custom;
+
+                        *c = (HistoryCustom) { .identity = 1 + s.n_custom,
+                                               .labeled = true,
+                                               .complete = true };
+                        for (; c->n_entries < HISTORY_ENTRIES_MAX; c->n_entries++)
+                                c->entries[c->n_entries] = (HistoryEntry) { .identity = 100 + c->n_entries,
+                                                                            .cells = { 1000 } };
+                }
+                check(history_put(h, &s) >= 0 && history_roll(h, 6000 + k) >= 0);
+        }
+        check(history_foreach(h, HISTORY_FINE, count_entries, &kept) >= 0);
+        check(kept.steps == HISTORY_FINE_STEPS && kept.newest && kept.with_entries >= 100 &&
+              kept.with_entries < HISTORY_FINE_STEPS);
+}
+
 static struct qos_custom_labels labels_of(uint64_t error, const char *peer, uint64_t kind) {
         struct qos_custom_labels l = { .words = { [0] = error, [4] = kind } };
 
         check(inet_pton(AF_INET6, peer, l.bytes[1]) == 1);
         return l;
+}
+
+typedef struct Entry {
+        uint64_t error, n;
+} Entry;
+
+/* Names of those errors, and two that nothing has: of another error, and with too few values. */
+static const char *const entry_names[] = {
+        [EPERM] = "x.by[EPERM,::1,one]", [ENOENT] = "x.by[ENOENT,::1,one]",
+        [ESRCH] = "x.by[ESRCH,::1,one]", [EINTR] = "x.by[EINTR,::1,one]",
+        [EIO] = "x.by[EIO,::1,one]",     [ENXIO] = "x.by[ENXIO,::1,one]",
+        [E2BIG] = "x.by[E2BIG,::1,one]", [ENOEXEC] = "x.by[ENOEXEC,::1]",
+};
+
+/* expected: of the errors from EPERM on; 0: the step does not have it. */
+static void check_entries(const HistoryStep *s, const uint64_t expected[static 6]) {
+        for (uint64_t error = EPERM; error < ELEMENTSOF(entry_names); error++) {
+                uint64_t n = error <= ENXIO ? expected[error - EPERM] : 0;
+
+                check_field(s, entry_names[error], CUSTOM_COUNT, n == 0 ? NAN : (double) n);
+        }
+}
+
+/* A step has the entries with the largest numbers, exactly. Merged steps have those of which all of them
+ * have the number, or of which it is known to be 0. The same after a file was written and read. */
+static void test_entries_of_steps(const CustomManifest *m) {
+        static const struct {
+                Entry recorded[8];
+                uint64_t fine[6], coarse[6];
+        } steps[] = {
+                /* Errors of either sign have the same name */
+                { { { EPERM, 10 }, { ENOENT, 20 }, { ESRCH, 20 }, { (uint64_t) -ESRCH, 10 } },
+                  { 10, 20, 30, 0, 0, 0 }, { 10, 20, 30, 0, 0, 0 } },
+                { { { EPERM, 5 }, { EINTR, 40 } },
+                  { 5, 0, 0, 40, 0, 0 }, { 15, 20, 30, 40, 0, 0 } },
+                { { { EPERM, 1 },
+                    { ENOENT, 2 },
+                    { ESRCH, 100 },
+                    { EINTR, 200 },
+                    { EIO, 300 },
+                    { ENXIO, 400 } },
+                  { 0, 0, 100, 200, 300, 400 }, { 0, 0, 130, 240, 300, 400 } },
+                { { { EPERM, 7 }, { EIO, 1 } },
+                  { 7, 0, 0, 0, 1, 0 }, { 0, 0, 130, 240, 301, 400 } },
+        };
+        union qos_custom_element *map = map_new();
+        const CustomSource source = { map, START };
+        const CustomSources sources = { .manifest = m, .sources = &source, .n = 1, .since = START };
+        _cleanup_history_ History *h = NULL;
+        uint64_t first = START / WINDOW_STEP_NSEC;
+
+        check(history_new(&h) >= 0);
+        for (size_t k = 0; k < ELEMENTSOF(steps); k++)
+                for (const Entry *e = steps[k].recorded; e->n > 0; e++) {
+                        struct qos_custom_labels l = labels_of(e->error, "::1", 1);
+
+                        record(map, m, BY, &l, (first + k) * WINDOW_STEP_NSEC + NSEC_PER_SEC, e->n);
+                }
+        record(map, m, PLAIN, NULL, (first + ELEMENTSOF(steps)) * WINDOW_STEP_NSEC, 1);
+        for (size_t k = 0; k < ELEMENTSOF(steps); k++) {
+                HistoryStep s = make_step(first + k), seen;
+                History *copy;
+                CustomReading r;
+                uint64_t sum = 0;
+                void *file;
+                size_t size;
+
+                check(custom_read_step(&sources, first + k, &r) == 0);
+                history_step_add_custom(&s, &r, m, device_name);
+                custom_reading_done(&r);
+                check(history_put(h, &s) >= 0);
+                check(history_serialize(h, 1, &file, &size) >= 0 &&
+                      history_deserialize(file, size, 1, &copy) >= 0);
+                free(file);
+                (void) history_free(h);
+                h = copy;
+                seen = look(h, HISTORY_FINE);
+                check_entries(&seen, steps[k].fine);
+                for (const Entry *e = steps[k].recorded; e->n > 0; e++)
+                        sum += e->n;
+                check_field(&seen, "x.by", CUSTOM_COUNT, (double) sum);
+                seen = look(h, HISTORY_COARSE);
+                check_entries(&seen, steps[k].coarse);
+        }
+        free(map);
+}
+
+/* What has no entry of its own may be any that is not there. */
+static void test_entries_and_rest(const CustomManifest *m) {
+        static const uint64_t errors[][2] = { { EPERM, 1000 }, { ENOENT, ENOENT } };
+        union qos_custom_element *map = map_new();
+        const CustomSource source = { map, START };
+        const CustomSources sources = { .manifest = m, .sources = &source, .n = 1, .since = START };
+        _cleanup_history_ History *h = NULL;
+        uint64_t first = START / WINDOW_STEP_NSEC;
+        HistoryStep s, seen;
+        CustomReading r;
+
+        for (uint64_t error = 1; error <= QOS_CUSTOM_ENTRIES; error++) {
+                struct qos_custom_labels l = labels_of(error, "::1", 1);
+
+                record(map, m, BY, &l, START + NSEC_PER_SEC, 1);
+        }
+        for (size_t k = 0; k < ELEMENTSOF(errors); k++)
+                for (size_t i = 0; i < ELEMENTSOF(errors[k]); i++) {
+                        struct qos_custom_labels l = labels_of(errors[k][i], "::1", 1);
+
+                        record(map, m, BY, &l, START + (k + 1) * WINDOW_STEP_NSEC, 5);
+                }
+        record(map, m, PLAIN, NULL, START + 3 * WINDOW_STEP_NSEC, 1);
+
+        check(history_new(&h) >= 0);
+        for (uint64_t k = 1; k < 3; k++) {
+                s = make_step(first + k);
+                check(custom_read_step(&sources, first + k, &r) == 0);
+                history_step_add_custom(&s, &r, m, device_name);
+                custom_reading_done(&r);
+                check(history_put(h, &s) >= 0);
+        }
+        seen = look(h, HISTORY_COARSE);
+        check_field(&seen, "x.by", CUSTOM_COUNT, 20);
+        check_entries(&seen, (const uint64_t[]) { 5, 0, 0, 0, 0, 0 });
+        free(map);
 }
 
 /* 1000 values of labels have 64 entries and one for all others; none is lost. */
@@ -298,10 +479,6 @@ static void test_entries(const CustomManifest *m) {
 }
 
 /* The sum of two maps has one row for equal labels; what was there before is subtracted. */
-static void device_name(uint32_t device, char *ret, size_t size) {
-        (void) snprintf(ret, size, "%u", device);
-}
-
 static void test_nested(const CustomManifest *m) {
         union qos_custom_element *maps[] = { map_new(), map_new() };
         struct qos_custom_labels a = labels_of(13, "::ffff:192.0.2.1", 1),
@@ -374,6 +551,9 @@ int main(void) {
         test_steps(m);
         test_large_steps();
         test_entries(m);
+        test_entries_of_steps(m);
+        test_entries_and_rest(m);
+        test_many_entries();
         test_nested(m);
         custom_manifest_free(m);
         test_too_large();

@@ -42,7 +42,7 @@ static HistoryStep step_make(uint64_t index) {
 }
 
 /* All types, of which identity and cells are any. */
-static void step_add_custom(HistoryStep *s) {
+static void step_add_custom(HistoryStep *s, bool entries) {
         for (unsigned i = 0; i < 2 * _QOS_CUSTOM_TYPES; i++) {
                 HistoryCustom *c = &s->custom[s->n_custom++];
 
@@ -55,6 +55,15 @@ static void step_add_custom(HistoryStep *s) {
                 };
                 for (unsigned k = 1; k < 9 && c->type == QOS_CUSTOM_HISTOGRAM; k++)
                         c->cells[k] = k % 3;
+                c->complete = entries && c->labeled;
+                for (; entries && c->labeled && c->n_entries < 2; c->n_entries++) {
+                        HistoryEntry *e = c->entries + c->n_entries;
+
+                        *e = (HistoryEntry) { .identity = c->identity + 1 + c->n_entries,
+                                              .cells = { 500 * i } };
+                        for (unsigned k = 1; k < 9 && c->type == QOS_CUSTOM_HISTOGRAM; k++)
+                                e->cells[k] = c->cells[k] * (k % 2 == c->n_entries);
+                }
         }
 }
 
@@ -109,12 +118,13 @@ static void seed_check(const char *directory, const char *name, const History *h
 static void seeds_check(const char *directory, bool write) {
         static const struct {
                 const char *name;
-                bool custom, coarse;
+                bool custom, entries, coarse;
         } table[] = {
                 { "fine" },
                 { "custom", .custom = true },
                 { "coarse", .coarse = true },
                 { "customCoarse", .custom = true, .coarse = true },
+                { "entries", .custom = true, .entries = true },
         };
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++) {
@@ -125,7 +135,7 @@ static void seeds_check(const char *directory, bool write) {
                         HistoryStep s = step_make(k);
 
                         if (table[i].custom)
-                                step_add_custom(&s);
+                                step_add_custom(&s, table[i].entries);
                         else
                                 step_add_mount(&s);
                         check(history_put(h, &s) >= 0);

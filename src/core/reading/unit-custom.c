@@ -54,7 +54,7 @@ void unit_fill_custom(const Unit *u, HistoryStep *s) {
                 sources = unit_get_custom_sources(u, i, buffer);
                 if (custom_read_step(&sources, s->index, &reading) < 0)
                         continue;
-                history_step_add_custom(s, &reading, sources.manifest);
+                history_step_add_custom(s, &reading, sources.manifest, device_format);
                 custom_reading_done(&reading);
         }
 }
