@@ -157,7 +157,7 @@ int BPF_PROG(cpu_wake_new, struct task_struct *task) {
         map_id = group_find_map_id(task->cgroups->dfl_cgrp, 0);
         if (!map_id)
                 return 0;
-        t = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        t = BPF_STORAGE_CREATE(task, threads, task);
         s = contention_cpu_get(map_id, bpf_get_smp_processor_id());
         if (!t || !s) {
                 contention_lost(QOS_STATISTIC_LOST_THREADS, map_id);
@@ -315,7 +315,7 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                 return 0;
 
         map_id = group_find_map_id(task->cgroups->dfl_cgrp, 0);
-        t = bpf_task_storage_get(&threads, task, 0, map_id ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+        t = map_id ? BPF_STORAGE_CREATE(task, threads, task) : bpf_task_storage_get(&threads, task, 0, 0);
         if (!t) {
                 if (map_id)
                         contention_lost(QOS_STATISTIC_LOST_THREADS, map_id);

@@ -46,7 +46,8 @@ static __always_inline struct memory_stall* memory_stall_get(struct task_struct 
         __u64 map_id;
 
         map_id = *ret_map_id = group_find_map_id(task->cgroups->dfl_cgrp, QOS_PROBE_CONFIG_MEMORY);
-        s = bpf_task_storage_get(&memory_stalls, task, 0, map_id ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+        s = map_id ? BPF_STORAGE_CREATE(task, memory_stalls, task) :
+            bpf_task_storage_get(&memory_stalls, task, 0, 0);
         if (!s) {
                 if (map_id)
                         contention_lost(QOS_STATISTIC_LOST_MEMORY_STALLS, map_id);

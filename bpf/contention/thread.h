@@ -137,7 +137,7 @@ __attribute__((noinline, weak)) int thread_read_request(struct qos_unit_map *u, 
         t = thread_of(task);
         if (!t || !contention_cpu_get(*(volatile __u64*) &t->word, cpus))
                 return 0; /* not observed, or no longer */
-        s = bpf_task_storage_get(&services, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        s = BPF_STORAGE_CREATE(task, services, task);
         if (!s) {
                 contention_lost(QOS_STATISTIC_LOST_SERVICES, *(volatile __u64*) &t->word);
                 return 0;

@@ -22,6 +22,21 @@
 
 #define BPF_STORAGE_MAP(name, kind, value_type) BPF_STORAGE_MAP_FLAGS(name, kind, value_type, 0)
 
+/* Element of a socket or task (kind: sk, task), created if there is none; NULL: there is no memory. A single
+ * call also returns NULL if another CPU creates the same element at that time, or the first one of that
+ * socket or task. Not needed while the socket's lock is held. Opaque, as the code that follows is duplicated
+ * otherwise, which takes space on the stack. */
+#define BPF_STORAGE_CREATE(kind, map, owner)                                                            \
+        ({                                                                                              \
+                void *_element = bpf_##kind##_storage_get(&(map), owner, 0,                             \
+                                                          BPF_LOCAL_STORAGE_GET_F_CREATE);              \
+                if (!_element)                                                                          \
+                        _element = bpf_##kind##_storage_get(&(map), owner, 0,                           \
+                                                            BPF_LOCAL_STORAGE_GET_F_CREATE);            \
+                BPF_OPAQUE(_element);                                                                   \
+                _element;                                                                               \
+        })
+
 /* kind: ARRAY or PERCPU_ARRAY. */
 #define BPF_ARRAY_MAP(name, kind, entries, value_type)          \
         struct {                                                \

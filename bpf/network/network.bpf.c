@@ -204,7 +204,7 @@ static __attribute__((noinline)) int flow_update(struct sock *sk, __u32 state, _
         map = network_map_get(&m.owner, &m.generation);
         /* Nothing follows on one that has ended */
         create = map && (sk->__sk_common.skc_state != TCP_CLOSE || event == FLOW_CONNECTS);
-        f = bpf_sk_storage_get(&flows, sk, 0, create ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+        f = create ? BPF_STORAGE_CREATE(sk, flows, sk) : bpf_sk_storage_get(&flows, sk, 0, 0);
         if (!f) {
                 if (create)
                         element_lost(QOS_STATISTIC_LOST_FLOWS, &m.owner);

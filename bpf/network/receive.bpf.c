@@ -52,7 +52,7 @@ static __attribute__((noinline)) int segment_delay(struct __sk_buff *skb, struct
 
         if (!skb || !sk || !a || !segment_read(skb, &segment) || segment.len == 0)
                 return 0;
-        p = bpf_sk_storage_get(&flow_paths, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        p = BPF_STORAGE_CREATE(sk, flow_paths, sk);
         if (!p)
                 return 0;
         i = p->next++ % DELAYED_SEGMENTS;

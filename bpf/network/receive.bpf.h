@@ -139,7 +139,7 @@ static __attribute__((noinline)) int path_receive(struct sock *sk, struct sk_buf
                 return 0;
         cb = bpf_rdonly_cast___path(&skb->cb, bpf_core_type_id_kernel(struct tcp_skb_cb));
         tp = bpf_skc_to_tcp_sock(sk);
-        p = tp ? bpf_sk_storage_get(&flow_paths, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE) : NULL;
+        p = tp ? BPF_STORAGE_CREATE(sk, flow_paths, sk) : NULL;
         if (!p) {
                 element_lost(QOS_STATISTIC_LOST_FLOW_PATHS, &f->owner);
                 return 0;

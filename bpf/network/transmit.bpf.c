@@ -93,7 +93,7 @@ static __attribute__((noinline)) int segment_remember(struct sk_buff *skb, struc
         /* In a tunnel it is another header */
         if (length == 0 || length > skb->len || header.source != bpf_htons(sk->__sk_common.skc_num))
                 return 0;
-        p = bpf_sk_storage_get(&flow_paths, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        p = BPF_STORAGE_CREATE(sk, flow_paths, sk);
         if (!p) {
                 element_lost(QOS_STATISTIC_LOST_FLOW_PATHS, &f->owner);
                 return 0;

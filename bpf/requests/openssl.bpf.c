@@ -427,7 +427,7 @@ static __always_inline int ssl_call_begin(struct pt_regs *ctx, struct overhead *
         if (!task_owner(&owner) || !watch_get(&owner))
                 return 0;
         overhead_begin_for(overhead, &owner);
-        call = bpf_task_storage_get(&openssl_calls, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        call = BPF_STORAGE_CREATE(task, openssl_calls, task);
         if (!call) {
                 element_lost(QOS_STATISTIC_LOST_OPENSSL_CALLS, &owner);
                 return 0;

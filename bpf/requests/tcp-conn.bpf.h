@@ -435,7 +435,7 @@ static __always_inline struct conn* conn_learn(struct sock *sk, __u32 kind, cons
                                                struct qos_unit_map *u) {
         struct conn *c;
 
-        c = bpf_sk_storage_get(&conns, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        c = BPF_STORAGE_CREATE(sk, conns, sk);
         if (!c) {
                 element_lost(QOS_STATISTIC_LOST_CONNS, owner);
                 return NULL;
@@ -487,7 +487,7 @@ static __always_inline void listener_learn(struct sock *sk, const struct qos_own
          * application */
         if (sk->sk_protocol == IPPROTO_TCP && socket_is_mptcp(sk))
                 return;
-        l = bpf_sk_storage_get(&listeners, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        l = BPF_STORAGE_CREATE(sk, listeners, sk);
         if (!l) {
                 element_lost(QOS_STATISTIC_LOST_LISTENERS, owner);
                 return;

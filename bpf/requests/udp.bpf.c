@@ -16,7 +16,7 @@ static __always_inline int udp_bound(struct bpf_sock *sk) {
 
         if (sk->protocol != IPPROTO_UDP || !task_owner(&owner) || !unit_get(&owner))
                 return 1;
-        c = bpf_sk_storage_get(&udp_sockets, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        c = BPF_STORAGE_CREATE(sk, udp_sockets, sk);
         if (c)
                 udp_adopt(c, &owner, bpf_get_socket_cookie(sk), 0, false);
         else
@@ -76,7 +76,7 @@ int units_find_udp(struct bpf_iter__task_file *ctx) {
         if (!(BPF_CORE_READ_BITFIELD_PROBED(sk, sk_userlocks) & SOCK_BINDPORT_LOCK))
                 return 0;
 
-        c = bpf_sk_storage_get(&udp_sockets, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        c = BPF_STORAGE_CREATE(sk, udp_sockets, sk);
         if (c)
                 udp_adopt(c, &owner, bpf_get_socket_cookie(sk),
                           sk->sk_receive_queue.qlen +

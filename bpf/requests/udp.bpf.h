@@ -716,7 +716,7 @@ static __attribute__((noinline)) int udp_client_transmit(struct __sk_buff *skb, 
         if (!udp_parse(skb, false, 0, &d) || d.kind != DATAGRAM_DNS_QUERY)
                 return 0;
         if (!c) {
-                c = bpf_sk_storage_get(&udp_sockets, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+                c = BPF_STORAGE_CREATE(sk, udp_sockets, sk);
                 if (!c) {
                         element_lost(QOS_STATISTIC_LOST_UDP_SOCKETS, &owner);
                         return 0;

@@ -208,7 +208,7 @@ static __always_inline struct unix_conn* unix_learn(struct sock *sk, const struc
                                                       __u16 found) {
         struct unix_conn *c;
 
-        c = bpf_sk_storage_get(&unix_conns, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        c = BPF_STORAGE_CREATE(sk, unix_conns, sk);
         if (!c) {
                 element_lost(QOS_STATISTIC_LOST_UNIX_CONNS, owner);
                 return NULL;
@@ -414,7 +414,7 @@ static __attribute__((noinline)) int unix_keep(struct sock *client, struct unix_
         if (!client || !c)
                 return 0;
         now = bpf_ktime_get_ns();
-        kept = bpf_sk_storage_get(&unix_unrecorded, client, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        kept = BPF_STORAGE_CREATE(sk, unix_unrecorded, client);
         if (!kept) {
                 element_lost(QOS_STATISTIC_LOST_UNIX_UNRECORDED, &c->owner);
                 return 0;

@@ -212,7 +212,8 @@ static __always_inline struct storage_thread* storage_thread_get(struct task_str
 
         if (group_owner(task->cgroups->dfl_cgrp, &owner))
                 map = storage_map_get(&owner, &generation);
-        t = bpf_task_storage_get(&storage_threads, task, 0, map ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+        t = map ? BPF_STORAGE_CREATE(task, storage_threads, task) :
+            bpf_task_storage_get(&storage_threads, task, 0, 0);
         if (!t) {
                 if (map)
                         element_lost(QOS_STATISTIC_LOST_STORAGE_THREADS, &owner);

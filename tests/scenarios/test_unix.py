@@ -521,3 +521,43 @@ def watched_on_demand():
     finally:
         if os.path.exists(flag):
             os.unlink(flag)
+
+
+# A server that polls each new connection for its first request, so that this is read while it is being queued
+POLLING = """
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.bind(sys.argv[1])
+s.listen(16)
+while True:
+    c = s.accept()[0]
+    c.setblocking(False)
+    data = None
+    while data is None:
+        try: data = c.recv(1)
+        except BlockingIOError: pass
+    if data: c.send(data)
+    c.close()
+"""
+
+
+@test(deadline=120)
+def first_requests():
+    """A first request that is read by one CPU while another one still records its arrival, so that both find an unknown
+    connection: each counts once, and nothing is dropped."""
+    n, path = smaller(20000), f"/run/{unit_name('polling', '.sock')}"
+    program = f"/run/{unit_name('polling', '.py')}"
+    with open(program, "w") as f:
+        f.write(POLLING)
+    u = attach(Unit(f"/usr/bin/python3 {program} {path}", name=unit_name("polling"), type="exec")).start()
+    wait_for("the server listens", lambda: os.path.exists(path))
+    for _ in range(n):
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(path)
+            for _ in range(3000):
+                pass
+            s.sendall(b"x")
+            equal(s.recv(1), b"x", "response")
+    expect_total(u, n)
+    equal(snapshot(u, "total")["drops"], 0, "drops")
+    os.unlink(program)
