@@ -154,13 +154,13 @@ tier_quiet() {
         scenarios quiet --part=quiet "$@"
 }
 
-# Nine at a time, of which three have a client that sends one request after the other
+# Half an hour of each service. LOADS NUMBER GLOB...: so many at a time
 tier_healthy() {
         local r
 
-        enter_logged "$DIR/healthy.log" env HEALTHY_SEC=1800 python3 tests/scenarios/run.py \
-                --results="$RESULTS_INSIDE/healthy.jsonl" --part=quiet --nightly -n 9 'healthy.*'; r=$?
-        count_last_line "$DIR/healthy.log"
+        enter_logged "$DIR/healthy-$1.log" env HEALTHY_SEC=1800 python3 tests/scenarios/run.py \
+                --results="$RESULTS_INSIDE/healthy-$1.jsonl" --part=quiet --nightly -n "$2" "${@:3}"; r=$?
+        count_last_line "$DIR/healthy-$1.log"
         return $r
 }
 
@@ -505,7 +505,9 @@ test_all() {
         OUTSIDE=1 tier kernels
         tier quiet "${options[@]}"
         if (( ${#NIGHTLY[@]} )); then
-                tier healthy
+                # These need little of the CPUs
+                tier healthy light 36 'healthy.*_idle' 'healthy.*_light'
+                tier healthy loaded 6 'healthy.*_closed_loop'
         fi
 }
 
@@ -517,7 +519,7 @@ verb_test() {
         else
                 TIERS=(unit lab own-daemon sanitizers vm "${COUNTS_KERNELS[@]/*/counts}" kernels quiet)
                 if (( ${#NIGHTLY[@]} )); then
-                        TIERS+=(page compiler packages fleet mutations healthy)
+                        TIERS+=(page compiler packages fleet mutations healthy healthy)
                 fi
         fi
         # Those who chose the tests know how long these take
