@@ -2,8 +2,8 @@
 """The page for Cockpit, in a browser: what it shows is what qosctl prints of the same reading."""
 
 from browser import has_text, logged_in, row_of
-from scenario import (SEC, Client, check, equal, listed, load, qosctl, qosctl_json, start_served, test, varlink,
-                      wait_for, within)
+from scenario import (SEC, Client, check, equal, listed, load, qosctl, qosctl_json, server_figures, start_served, test,
+                      varlink, wait_for, within)
 
 
 def values_of(shown):
@@ -135,6 +135,7 @@ def administer():
         b.evaluate("page.querySelector('nav a').click()")
         b.wait(f"!!page.querySelector(`tr[data-unit='{s.name}']`)?.dataset.seq")
         c = Client(s, connections=1, think_us=10000, duration_ms=600000)
+        wait_for("the client sends requests", lambda: server_figures(s)["count"] > 2000)
         b.wait(has_text(s.name, ".alerts"))
         c.stop()
         b.wait(f"!({has_text(s.name, '.alerts')})")
