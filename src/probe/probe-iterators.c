@@ -294,7 +294,7 @@ int probe_read_gauge(Probe *p, enum qos_gauge gauge, uint64_t *ret_session) {
         return iterator_run(p, table[gauge], ret_session);
 }
 
-bool probe_count_missed(Probe *p) {
+void probe_count_missed(Probe *p) {
         const struct {
                 uint32_t statistic;
                 uint64_t *n;
@@ -307,16 +307,15 @@ bool probe_count_missed(Probe *p) {
         MissedRuns before = p->missed;
 
         if (!p->started)
-                return false;
+                return;
         probe_get_missed(p, &p->missed);
         if (memcmp(&before, &p->missed, sizeof(before)) == 0)
-                return false;
+                return;
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
                 /* elements of an array: cannot fail */
                 (void) bpf_map_update_elem(p->map_fds[MAP_STATISTICS], &table[i].statistic, table[i].n,
                                            BPF_ANY);
         (void) iterator_run(p, PROGRAM_END_EXPORTS, NULL);
-        return true;
 }
 
 uint64_t probe_get_lost_groups(Probe *p) {

@@ -244,9 +244,8 @@ void probe_read_missing_libraries(Probe *p, void (*handler)(const struct qos_own
                                   void *userdata);
 
 /* Records program runs that the kernel has skipped since the last call, for each unit: those mostly
- * compensated for (QOS_COUNTER_MISSED), and those with lost events (QOS_COUNTER_DROPS). Returns true if
- * there were any. */
-bool probe_count_missed(Probe *p);
+ * compensated for (QOS_COUNTER_MISSED), and those with lost events (QOS_COUNTER_DROPS). */
+void probe_count_missed(Probe *p);
 
 /* Number of control groups created since loading for which units_mkdir() failed to store the owner. */
 uint64_t probe_get_lost_groups(Probe *p);
@@ -259,7 +258,7 @@ int probe_read_oldest(Probe *p, uint64_t *ret_session);
 /* Samples what sent data waits for, into qos_unit_map.sends. */
 int probe_count_sends(Probe *p);
 
-/* Corrects the gauges of connections after the kernel has skipped programs. A difference has to be found in
+/* Corrects the gauges of connections for changes that no program has seen. A difference has to be found in
  * two calls, some time apart. */
 void probe_reconcile_gauges(Probe *p);
 

@@ -84,7 +84,7 @@ const ProgramDescription program_table[_PROGRAM_MAX] = {
                                    PROGRAM_WALK_TCP, QOS_WALK_OLDEST },
         [PROGRAM_GAUGES]       = { "requests_gauges",     "requests", "iter/bpf_sk_storage_map",
                                    HOOK_ITERATOR_MAP,   MAP_CONNS,
-                                   "correct gauges after skipped program runs" },
+                                   "correct gauges for changes that no program has seen" },
         [PROGRAM_RETARGET]        = { "requests_retarget",      "requests", "iter/bpf_sk_storage_map",
                                       HOOK_ITERATOR_MAP,   MAP_CONNS,
                                    "endpoints of connections older than the attach, exclusion of ports "

@@ -188,9 +188,7 @@ uint64_t probe_get_lost_groups(Probe *p) {
         return 0;
 }
 
-bool probe_count_missed(Probe *p) {
-        return false;
-}
+void probe_count_missed(Probe *p) {}
 
 int probe_get_info(Probe *p, ProbesInfo *ret) {
         *ret = (ProbesInfo) {};

@@ -11,10 +11,11 @@
 /* Interval of expiring UDP requests, which have a timeout of 10 s. */
 #define UDP_EXPIRE_NSEC NSEC_PER_SEC
 
-/* Interval of gauge corrections after the kernel has skipped programs, and their duration. A difference has
- * to be found twice to be corrected; what changes in between is left to later runs. */
+/* Interval of gauge corrections, for changes that no program has seen; at least as many times as long as one
+ * takes. A difference has to be found twice to be corrected; what changes in between is left to later
+ * ones. */
 #define RECONCILE_NSEC (5 * NSEC_PER_SEC)
-#define RECONCILE_FOR_NSEC (300 * NSEC_PER_SEC)
+#define RECONCILE_PAUSES 1000U
 
 bool gauges_are_missing(const Manager *m, const WindowSources *w) {
         const GaugeReadings *g = &m->readings.gauges;
@@ -61,14 +62,14 @@ void listeners_refresh(Manager *m, uint64_t now, bool missing) {
 
 void missed_refresh(Manager *m, uint64_t now) {
         GaugeReadings *g = &m->readings.gauges;
+        uint64_t took;
 
-        if (probe_count_missed(m->probe))
-                g->missed_at = now;
-        if (g->missed_at == 0 || now >= g->missed_at + RECONCILE_FOR_NSEC ||
-            now < g->reconciled_at + RECONCILE_NSEC)
+        probe_count_missed(m->probe);
+        if (now < g->reconcile_at)
                 return;
-        g->reconciled_at = now;
         probe_reconcile_gauges(m->probe);
+        took = now_nsec(CLOCK_MONOTONIC) - now;
+        g->reconcile_at = now + MAX(RECONCILE_NSEC, took * RECONCILE_PAUSES);
 }
 
 void gauges_refresh(Manager *m, uint64_t now, bool missing) {

@@ -21,8 +21,7 @@ typedef struct GaugeReadings {
         uint64_t storage_at;            /* calls on files were last recorded */
         uint64_t storage_session;       /* session of that iterator run; 0: none */
         uint64_t udp_expired_at;        /* requests over UDP were last expired */
-        uint64_t missed_at;             /* skipped program runs were last found */
-        uint64_t reconciled_at;         /* gauges were last corrected */
+        uint64_t reconcile_at;          /* gauges are to be corrected next */
 } GaugeReadings;
 
 /* Whether there are requests in flight that have arrived since the last run, so that the oldest one is
@@ -33,7 +32,8 @@ bool gauges_are_missing(const Manager *m, const WindowSources *w);
 void listeners_refresh(Manager *m, uint64_t now, bool missing);
 void gauges_refresh(Manager *m, uint64_t now, bool missing);
 
-/* Counts program runs that the kernel has skipped since the last call. */
+/* Counts program runs that the kernel has skipped since the last call, and corrects gauges of connections
+ * for these and for other changes that no program has seen. */
 void missed_refresh(Manager *m, uint64_t now);
 
 /* Records page faults that threads have had so far; otherwise a thread's latest one is recorded at the
