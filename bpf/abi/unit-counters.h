@@ -66,8 +66,8 @@ enum qos_counter {
         QOS_COUNTER_LISTEN_DROPS,          /* connection attempts dropped because of a full accept queue */
         QOS_COUNTER_RETRANSMITS,           /* retransmitted segments (tcp_retransmit_skb) */
         QOS_COUNTER_DROPS,                 /* events of this unit that could not be recorded */
-        QOS_COUNTER_DROPS_CONTENTION,      /* the same for threads, page faults, block I/O and calls on
-                                            * files */
+        QOS_COUNTER_DROPS_CONTENTION,      /* the same for threads, page faults, block I/O, calls on files
+                                            * and what TCP does */
         QOS_COUNTER_MISSED,                /* program runs skipped by the kernel on the whole machine since
                                             * the unit was attached; mostly recovered later */
         QOS_COUNTER_FLOW_RETRANSMITS,      /* segments retransmitted on connections to the unit, with the

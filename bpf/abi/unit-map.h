@@ -317,6 +317,7 @@ struct qos_unit_map {
         __u64 lost_memory;                      /* QOS_STATISTIC_RUNS_LOST_MEMORY in
                                                  * QOS_COUNTER_DROPS_CONTENTION */
         __u64 lost_storage;                     /* QOS_STATISTIC_RUNS_LOST_STORAGE in the same */
+        __u64 lost_network;                     /* QOS_STATISTIC_RUNS_LOST_NETWORK in the same */
         __u32 folds;                            /* odd while an entry is merged into the others */
         __u32 retired;                          /* 1: no longer complete or no longer written. For clients
                                                  * that read an export of the map (GetView) */
@@ -328,7 +329,7 @@ _Static_assert(__builtin_offsetof(struct qos_unit_map, in_flight) == 64 &&
 
 /* Layout that libqosd has to match to read the map of a running qosd. Incremented whenever the meaning of a
  * word in struct qos_unit_map changes; most changes also alter the size. */
-#define QOS_LAYOUT ((__u64) sizeof(struct qos_unit_map) << 24 | (__u64) QOS_COUNTERS << 8 | 5)
+#define QOS_LAYOUT ((__u64) sizeof(struct qos_unit_map) << 24 | (__u64) QOS_COUNTERS << 8 | 6)
 
 /* ---- other maps --------------------------------------------------------------------------------------- */
 
@@ -426,6 +427,7 @@ struct qos_probe_config {
 #define QOS_PROBE_CONFIG_MEMORY 2U
 #define QOS_PROBE_CONFIG_BLOCK 4U
 #define QOS_PROBE_CONFIG_STORAGE 8U
+#define QOS_PROBE_CONFIG_NETWORK 16U
 
 /* Attributes of a function of libssl, passed as cookie of its uprobe. */
 enum qos_openssl_call {
@@ -454,6 +456,7 @@ enum qos_statistic {
         QOS_STATISTIC_RUNS_LOST,        /* of programs whose events are lost */
         QOS_STATISTIC_RUNS_LOST_MEMORY, /* the same, for units with the probe "memory" */
         QOS_STATISTIC_RUNS_LOST_STORAGE, /* the same, for units with the probe "storage" */
+        QOS_STATISTIC_RUNS_LOST_NETWORK, /* the same, for units with the probe "network" */
         /* Runs of requests_state within one of requests_state_nested, written by the programs: */
         QOS_STATISTIC_STATES_RECORDED,
         QOS_STATISTIC_SEGMENTS_LOST,    /* segments with unreadable headers */

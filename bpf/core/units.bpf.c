@@ -172,27 +172,28 @@ static __always_inline __u32 runs_take(__u32 statistic, __u64 *seen) {
 
 static __attribute__((noinline)) int units_count_missed(struct qos_unit_map *u, __u32 slot) {
         const struct qos_probe_config *config = bpf_map_lookup_elem(&probe_configs, &slot);
-        __u32 missed, lost, lost_memory, lost_storage;
+        __u32 probes, missed, lost, lost_memory, lost_storage, lost_network, lost_by_probes;
 
         if (!u || !config)
                 return 0;
+        probes = config->generation == u->generation ? config->probes : 0;
         missed = runs_take(QOS_STATISTIC_RUNS_MISSED, &u->missed);
         lost = runs_take(QOS_STATISTIC_RUNS_LOST, &u->lost);
         lost_memory = runs_take(QOS_STATISTIC_RUNS_LOST_MEMORY, &u->lost_memory);
-        if (config->generation != u->generation || !(config->probes & QOS_PROBE_CONFIG_MEMORY))
-                lost_memory = 0;
         lost_storage = runs_take(QOS_STATISTIC_RUNS_LOST_STORAGE, &u->lost_storage);
-        if (config->generation == u->generation && config->probes & QOS_PROBE_CONFIG_STORAGE)
-                lost_memory += lost_storage;
-        if (missed == 0 && lost == 0 && lost_memory == 0)
+        lost_network = runs_take(QOS_STATISTIC_RUNS_LOST_NETWORK, &u->lost_network);
+        lost_by_probes = (probes & QOS_PROBE_CONFIG_MEMORY ? lost_memory : 0) +
+                         (probes & QOS_PROBE_CONFIG_STORAGE ? lost_storage : 0) +
+                         (probes & QOS_PROBE_CONFIG_NETWORK ? lost_network : 0);
+        if (missed == 0 && lost == 0 && lost_by_probes == 0)
                 return 0;
         window_advance(u, bpf_ktime_get_ns());
         if (missed > 0)
                 window_count(u, QOS_COUNTER_MISSED, missed);
         if (lost > 0)
                 window_count(u, QOS_COUNTER_DROPS, lost);
-        if (lost_memory > 0)
-                window_count(u, QOS_COUNTER_DROPS_CONTENTION, lost_memory);
+        if (lost_by_probes > 0)
+                window_count(u, QOS_COUNTER_DROPS_CONTENTION, lost_by_probes);
         return 0;
 }
 

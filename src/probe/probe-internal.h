@@ -16,6 +16,7 @@ typedef struct MissedRuns {
         uint64_t lost;          /* QOS_STATISTIC_RUNS_LOST */
         uint64_t lost_memory;   /* QOS_STATISTIC_RUNS_LOST_MEMORY */
         uint64_t lost_storage;  /* QOS_STATISTIC_RUNS_LOST_STORAGE */
+        uint64_t lost_network;  /* QOS_STATISTIC_RUNS_LOST_NETWORK */
 } MissedRuns;
 
 typedef enum Map {

@@ -303,6 +303,7 @@ void probe_count_missed(Probe *p) {
                 { QOS_STATISTIC_RUNS_LOST,         &p->missed.lost         },
                 { QOS_STATISTIC_RUNS_LOST_MEMORY,  &p->missed.lost_memory  },
                 { QOS_STATISTIC_RUNS_LOST_STORAGE, &p->missed.lost_storage },
+                { QOS_STATISTIC_RUNS_LOST_NETWORK, &p->missed.lost_network },
         };
         MissedRuns before = p->missed;
 

@@ -58,6 +58,23 @@ static uint64_t storage_get_lost(Probe *p) {
         return lost;
 }
 
+/* Lost samples and discarded packets. What TCP itself counts is found at the next reading; changes of a
+ * connection's state and beginnings of recoveries are lost if both of two programs skip them, of which
+ * there are at most as many as the one skips that skips less. */
+static uint64_t network_get_lost(Probe *p) {
+        uint64_t lost = program_get_missed(p, PROGRAM_NETWORK_READ) +
+                        program_get_missed(p, PROGRAM_NETWORK_QUEUE) +
+                        program_get_missed(p, PROGRAM_NETWORK_XMIT) +
+                        program_get_missed(p, PROGRAM_NETWORK_DROP);
+
+        if (tracepoints_are_preemptible())
+                lost += MIN(program_get_missed(p, PROGRAM_NETWORK_STATE),
+                            program_get_missed(p, PROGRAM_NETWORK_STATE_NESTED)) +
+                        MIN(program_get_missed(p, PROGRAM_NETWORK_RECOVERY),
+                            program_get_missed(p, PROGRAM_NETWORK_RECOVERY_NESTED));
+        return lost;
+}
+
 /* Lost runs never decrease. */
 void probe_get_missed(Probe *p, MissedRuns *ret) {
         *ret = (MissedRuns) {
@@ -72,5 +89,6 @@ void probe_get_missed(Probe *p, MissedRuns *ret) {
                                program_get_missed(p, PROGRAM_LIMIT_END) +
                                program_get_missed(p, PROGRAM_THROTTLE) + program_get_missed(p, PROGRAM_OOM),
                 .lost_storage = storage_get_lost(p),
+                .lost_network = network_get_lost(p),
         };
 }

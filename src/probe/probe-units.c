@@ -19,7 +19,8 @@ void probe_set_config(Probe *p, unsigned slot, uint32_t generation, ProbeMask pr
                 .probes = (probes & PROBE_TLS ? QOS_PROBE_CONFIG_TLS : 0) |
                           (probes & PROBE_MEMORY ? QOS_PROBE_CONFIG_MEMORY : 0) |
                           (probes & PROBE_BLOCK ? QOS_PROBE_CONFIG_BLOCK : 0) |
-                          (probes & PROBE_STORAGE ? QOS_PROBE_CONFIG_STORAGE : 0),
+                          (probes & PROBE_STORAGE ? QOS_PROBE_CONFIG_STORAGE : 0) |
+                          (probes & PROBE_NETWORK ? QOS_PROBE_CONFIG_NETWORK : 0),
                 .slow_usec = slow_usec,
         };
 
@@ -71,6 +72,7 @@ int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now,
         initial->lost = missed.lost;
         initial->lost_memory = missed.lost_memory;
         initial->lost_storage = missed.lost_storage;
+        initial->lost_network = missed.lost_network;
         initial->epoch = now / QOS_EPOCH_NSEC;
         initial->epoch_end = (initial->epoch + 1) * QOS_EPOCH_NSEC;
 

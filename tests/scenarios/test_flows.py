@@ -5,6 +5,7 @@ with what both sides have read and written when they have ended."""
 import json
 import re
 import socket
+import subprocess
 import time
 
 import scenario
@@ -573,3 +574,40 @@ def discarded_packets():
     exported = run("qosctl", "metrics", "--format=prometheus", "--export=everything").stdout
     check(f'qosd_network_drop_reason_total{{unit="{u.name}",reason="SOCKET_FILTER"}} {f["drops"]}\n' in exported,
           "it is exported")
+
+
+# Discards packets: a process those of sockets that it closes, and an interrupt datagrams that nothing waits for
+CLOSING = "import socket\nwhile True:\n a, b = socket.socketpair()\n a.send(b'x')\n a.close()\n b.close()"
+SENDING = ("import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+           "while True: s.sendto(b'x', ('127.0.0.1', 7))")
+
+
+@test(deadline=60, quiet="alone")
+def skipped_runs():
+    """Packets that are discarded in an interrupt, while the same CPU handles another one that is discarded: the kernel
+    skips that run of the program. These are drops of each unit with the probe, and of no other one."""
+    u, other = Flows(), Flows()
+    attach(u, "--probes=requests,network")
+    attach(other, "--probes=requests")
+    u.start()
+    other.start()
+    netns = f"{scenario.prefix}-skipped"
+    run("ip", "netns", "add", netns)
+    run("ip", "-n", netns, "link", "set", "lo", "up")
+    # What another CPU sends arrives in interrupts of the first one
+    run("ip", "netns", "exec", netns, "sh", "-c", "echo 1 >/sys/class/net/lo/queues/rx-0/rps_cpus")
+
+    def skipped():
+        return sum(p.get("recursion_misses", 0) for p in json.loads(run("bpftool", "-j", "prog", "show").stdout)
+                   if p.get("name") == "network_drop")
+    before = skipped()
+    processes = [subprocess.Popen(["taskset", "-c", "0", "python3", "-c", CLOSING]),
+                 subprocess.Popen([*scenario.nsenter(netns), "taskset", "-c", "1", "python3", "-c", SENDING])]
+    try:
+        wait_for("runs are skipped", lambda: skipped() >= before + 10, 30)
+    finally:
+        for p in processes:
+            p.kill()
+            p.wait()
+    n = skipped() - before
+    equal((snapshot(u)["drops"], snapshot(other)["drops"]), (n, 0), "drops of the unit, and of one without the probe")

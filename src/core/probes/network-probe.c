@@ -66,6 +66,7 @@ static void unit_create_network(Unit *u) {
         }
         u->network.since = now;
         unit_init_network(u);
+        unit_update_probe_config(u);
 }
 
 static void unit_destroy_network(Unit *u) {
@@ -76,6 +77,7 @@ static void unit_destroy_network(Unit *u) {
                         unit_close_network(other, u);
         probe_remove_network(m->probe, u->index);
         u->network.map = NULL;
+        unit_update_probe_config(u);
         free(u->network.base);
         u->network.base = NULL;
 }
@@ -87,6 +89,7 @@ void unit_adopt_network(Unit *u, Unit *retained) {
         u->network.map = retained->network.map;
         u->network.since = retained->network.since;
         unit_init_network(u);
+        unit_update_probe_config(u);
 }
 
 void network_update(Manager *m) {
@@ -144,6 +147,7 @@ void unit_restore_network(Unit *u, uint64_t since, uint64_t watched_since, sd_js
         }
         u->network.since = since;
         u->network.watched_since = watched_since;
+        unit_update_probe_config(u);
         if (r >= 0)
                 return;
         log_unit_warning_errno(u->name, r,

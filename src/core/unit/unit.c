@@ -16,7 +16,8 @@
 void unit_update_probe_config(Unit *u) {
         probe_set_config(u->manager->probe, u->index, u->generation,
                          (u->openssl.watched ? PROBE_TLS : 0) | (u->storage.map ? PROBE_STORAGE : 0) |
-                                 (u->contention.probes & ~(PROBE_TLS | PROBE_STORAGE)),
+                                 (u->network.map ? PROBE_NETWORK : 0) |
+                                 (u->contention.probes & ~(PROBE_TLS | PROBE_STORAGE | PROBE_NETWORK)),
                          (uint32_t) (u->manager->config.slow_operation_nsec / NSEC_PER_USEC));
 }
 
