@@ -132,6 +132,10 @@ double figures_sleep_time(const DiagnosisFigures *f);
 /* Whether the unit itself uses the CPUs that its threads wait for. */
 bool part_is_own(const DiagnosisEvidence *e, Part p);
 
+/* Whether enough threads wait in the state of a part to be those of requests, each of which waits for that
+ * time, in ns. */
+bool part_has_threads(const DiagnosisEvidence *e, Part p, double time);
+
 /* Whether waits for CPUs are short while CPUs are idle: these are the times that CPUs take to wake up. */
 bool part_is_waking(const DiagnosisEvidence *e, Part p);
 

@@ -112,6 +112,16 @@ bool part_is_waking(const DiagnosisEvidence *e, Part p) {
         return p == PART_RUN_QUEUE && e->now.run_queue_wait < WAKE_MAX_NSEC && e->now.idle_cpus >= IDLE_MIN;
 }
 
+bool part_has_threads(const DiagnosisEvidence *e, Part p, double time) {
+        const DiagnosisFigures *f = &e->now;
+
+        if (p == PART_PEERS || f->threads[part_table[p].state] >= part_table[p].threads)
+                return true;
+        /* Few requests, each of which waits for long while no CPU is idle */
+        return p == PART_RUN_QUEUE && time >= WAIT_MIN_NSEC && time >= SHARE_MOST * f->first_byte &&
+                f->idle_cpus < IDLE_MIN;
+}
+
 FindingKind part_find_kind(const DiagnosisEvidence *e, Part p, const DiagnosisNamed **ret_lock) {
         const DiagnosisFigures *f = &e->now;
         enum qos_state state = part_table[p].state;

@@ -63,7 +63,7 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                                           SPAN(time), PERCENT(share), LIMIT(share, SHARE_MIN, time, floor));
                         continue;
                 }
-                if (p != PART_PEERS && f->threads[state] < part_table[p].threads) {
+                if (!part_has_threads(e, p, time)) {
                         diagnosis_exclude(d, kind, share,
                                           "%s: %s of each request (%s), but %.2f threads on average, limit "
                                           "%.2f", wait_labels[kind], SPAN(time), PERCENT(share),
@@ -147,11 +147,19 @@ static bool is_more(double now, double normal, double factor) {
         return normal > 0 && now >= factor * normal;
 }
 
+/* Whether there are so few requests at a time that they do not wait for each other. Their CPU time then
+ * depends on others: in caches that these have used, at another clock rate, or beside other virtual machines
+ * it is twice that of a quiet machine. */
+static bool load_is_light(const DiagnosisFigures *f) {
+        return f->rate * f->first_byte < THREADS_MIN * NSEC_PER_SEC;
+}
+
 /* Rule for a higher load than in the baseline. */
 static void diagnose_workload(const DiagnosisEvidence *e, const Parts *now, const Parts *normal,
                               Diagnosis *d) {
         const DiagnosisFigures *f = &e->now, *n = e->normal;
-        double explained = 0, grown = f->first_byte - n->first_byte;
+        double explained = 0, grown = f->first_byte - n->first_byte,
+               running = now->spent[PART_RUNNING] - normal->spent[PART_RUNNING];
         const char *rule =
                 "it has more to do than normal, and waits for resources and peers explain less than half of "
                 "what its requests take longer";
@@ -166,7 +174,7 @@ static void diagnose_workload(const DiagnosisEvidence *e, const Parts *now, cons
                 return;
         }
 
-        if (is_more(f->rate, n->rate, DIAGNOSIS_MORE_REQUESTS))
+        if (is_more(f->rate, n->rate, DIAGNOSIS_MORE_REQUESTS) && !load_is_light(f))
                 (void) diagnosis_add(d, &(FindingCause) {
                                 .kind = FINDING_WORKLOAD,
                                 .certainty = f->service < WORSE * n->service ? CERTAINTY_CERTAIN :
@@ -180,7 +188,7 @@ static void diagnose_workload(const DiagnosisEvidence *e, const Parts *now, cons
                         }, "larger requests of %.0f bytes with responses of %.0f, baseline %.0f and %.0f",
                         f->bytes_in, f->bytes_out, n->bytes_in, n->bytes_out);
         else if (is_more(now->spent[PART_RUNNING], normal->spent[PART_RUNNING], WORSE) &&
-                 now->spent[PART_RUNNING] - normal->spent[PART_RUNNING] >= SHARE_MIN * grown)
+                 running >= SHARE_MIN * grown && (running >= WAIT_MIN_NSEC || !load_is_light(f)))
                 (void) diagnosis_add(d, &(FindingCause) {
                                 .kind = FINDING_WORKLOAD, .certainty = CERTAINTY_LIKELY,
                                 .state = QOS_STATE_RUNNING, .share = grown / f->first_byte, .time = grown,
@@ -189,8 +197,8 @@ static void diagnose_workload(const DiagnosisEvidence *e, const Parts *now, cons
                         SPAN(normal->spent[PART_RUNNING]));
         else
                 diagnosis_exclude(d, FINDING_WORKLOAD, NAN,
-                                  "load: %s requests/s (baseline %s) of the same size", RATE(f->rate),
-                                  RATE(n->rate));
+                                  "load: %s requests/s (baseline %s) of the same size, %.2g at a time",
+                                  RATE(f->rate), RATE(n->rate), f->rate * f->first_byte / NSEC_PER_SEC);
 }
 
 /* Rule for processes killed by the kernel. */

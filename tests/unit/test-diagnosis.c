@@ -185,6 +185,38 @@ static void test_normal(void) {
         f = only(&e, FINDING_WORKLOAD, &d);
         check(strstr(f->text, "CPU time per request: 800us, baseline 100us"));
 
+        /* A hundredth of a request at a time, on a machine that others have made slower */
+        before.now.rate = 10;
+        before.now.threads[QOS_STATE_RUNNING] = 0.004;
+        before.now.service = 480 * US;
+        before.now.first_byte = 500 * US;
+        e = evidence();
+        e.normal = &before.now;
+        e.usual = 600 * US;
+        set_times(&e.now, 20 * US, 980 * US);
+        e.now.rate = 19;
+        e.now.threads[QOS_STATE_RUNNING] = 0.015;
+        nothing(&e);
+        /* The same, and a millisecond more */
+        set_times(&e.now, 20 * US, 1980 * US);
+        e.now.rate = 10;
+        e.now.threads[QOS_STATE_RUNNING] = 0.018;
+        f = only(&e, FINDING_WORKLOAD, &d);
+        check(strstr(f->text, "CPU time per request: 1.80ms, baseline 400us"));
+        /* They wait for a CPU, none of which is idle */
+        set_times(&e.now, 2140 * US, 150 * US);
+        e.now.rate = 19;
+        e.now.threads[QOS_STATE_RUNNING] = 0.01;
+        e.now.threads[QOS_STATE_RUN_QUEUE] = 0.04;
+        e.now.idle_cpus = 0.01;
+        f = only(&e, FINDING_CPU, &d);
+        check(f->share > 0.9);
+        /* With an idle CPU these are threads without requests */
+        e.now.idle_cpus = 1;
+        diagnosis_make(&e, &d);
+        check(!find(&d, FINDING_CPU));
+        before = evidence();
+
         /* Neither: a disk that has become slow, though below the limit without a baseline */
         e = evidence();
         e.normal = &before.now;
