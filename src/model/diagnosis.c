@@ -8,10 +8,18 @@
 #include "parse.h"
 #include "util.h"
 
-/* Minimum difference to the baseline: a busy machine adds that much to any time. */
+/* Minimum difference to the baseline: a busy machine adds that much to any time. It adds more if nothing
+ * else is in progress: with a history, which has times when the machine was quiet, see load_is_light(). */
 #define WORSE_NSEC (0.05 * NSEC_PER_MSEC)
 /* Time to first byte from which on a unit is slow, without a baseline: people notice it. */
 #define SLOW_NSEC (100.0 * NSEC_PER_MSEC)
+
+/* Whether there are so few requests at a time that they do not wait for each other. All that they do then
+ * depends on others: in caches that these have used, at another clock rate, or beside other virtual machines
+ * it takes twice as long as on a quiet machine. */
+static bool load_is_light(const DiagnosisFigures *f) {
+        return f->rate * f->first_byte < THREADS_MIN * NSEC_PER_SEC;
+}
 
 /* Rules for waits for system resources, and for responses of peers. */
 static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const Parts *normal, Diagnosis *d) {
@@ -147,19 +155,11 @@ static bool is_more(double now, double normal, double factor) {
         return normal > 0 && now >= factor * normal;
 }
 
-/* Whether there are so few requests at a time that they do not wait for each other. Their CPU time then
- * depends on others: in caches that these have used, at another clock rate, or beside other virtual machines
- * it is twice that of a quiet machine. */
-static bool load_is_light(const DiagnosisFigures *f) {
-        return f->rate * f->first_byte < THREADS_MIN * NSEC_PER_SEC;
-}
-
 /* Rule for a higher load than in the baseline. */
 static void diagnose_workload(const DiagnosisEvidence *e, const Parts *now, const Parts *normal,
                               Diagnosis *d) {
         const DiagnosisFigures *f = &e->now, *n = e->normal;
-        double explained = 0, grown = f->first_byte - n->first_byte,
-               running = now->spent[PART_RUNNING] - normal->spent[PART_RUNNING];
+        double explained = 0, grown = f->first_byte - n->first_byte;
         const char *rule =
                 "it has more to do than normal, and waits for resources and peers explain less than half of "
                 "what its requests take longer";
@@ -188,7 +188,7 @@ static void diagnose_workload(const DiagnosisEvidence *e, const Parts *now, cons
                         }, "larger requests of %.0f bytes with responses of %.0f, baseline %.0f and %.0f",
                         f->bytes_in, f->bytes_out, n->bytes_in, n->bytes_out);
         else if (is_more(now->spent[PART_RUNNING], normal->spent[PART_RUNNING], WORSE) &&
-                 running >= SHARE_MIN * grown && (running >= WAIT_MIN_NSEC || !load_is_light(f)))
+                 now->spent[PART_RUNNING] - normal->spent[PART_RUNNING] >= SHARE_MIN * grown)
                 (void) diagnosis_add(d, &(FindingCause) {
                                 .kind = FINDING_WORKLOAD, .certainty = CERTAINTY_LIKELY,
                                 .state = QOS_STATE_RUNNING, .share = grown / f->first_byte, .time = grown,
@@ -250,13 +250,14 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
         const DiagnosisFigures *f = &e->now, *n = e->normal;
         DiagnosisEvidence alone;
         bool compared, worse, better, unknown;
+        double least = e->usual > 0 && load_is_light(f) ? WAIT_MIN_NSEC : WORSE_NSEC;
         Parts normal = {}, own;
         char status[NUMBER_MAX + 32];
         size_t length;
 
         compared = n && parts_read(n, parts_are_exact(e), &normal) && n->first_byte > 0;
         worse = !compared || (f->first_byte >= WORSE * n->first_byte && f->first_byte >= n->first_byte +
-                              WORSE_NSEC && f->first_byte > e->usual);
+                              least && f->first_byte > e->usual);
 
         /* Much faster than usual: waits are not a bottleneck */
         better = compared && e->usual > 0 && f->first_byte * WORSE <= n->first_byte;
