@@ -46,13 +46,13 @@ def hog_that_has_ended():
         wait_for("threads are measured",
                  lambda: scenario.lookup(scenario.snapshot(u), "contention.covered", 0) > 0, 20)
         before = cpu_nsec()
-        wait_for("the other unit had the CPU for some time", lambda: cpu_nsec() > before + scenario.SEC * 7 // 2, 20)
+        wait_for("the other unit had the CPU for some time", lambda: cpu_nsec() > before + scenario.SEC * 11 // 2, 20)
         other.stop()
     ends = threading.Thread(target=end)
     with benchmark(u):
         ends.start()
         try:
-            d = yield u, "--for=8s"
+            d = yield u, "--for=10s"
         finally:
             ends.join()
     check(not os.path.exists(group), f"the control group {group} is still there")
