@@ -117,9 +117,9 @@ bool part_has_threads(const DiagnosisEvidence *e, Part p, double time) {
 
         if (p == PART_PEERS || f->threads[part_table[p].state] >= part_table[p].threads)
                 return true;
-        /* Few requests, each of which waits for long while no CPU is idle */
+        /* Few requests, each of which waits for long, while its CPUs are busy */
         return p == PART_RUN_QUEUE && time >= WAIT_MIN_NSEC && time >= SHARE_MOST * f->first_byte &&
-                f->idle_cpus < IDLE_MIN;
+                f->idle_cpus < SHARE_MOST * f->cpus;
 }
 
 FindingKind part_find_kind(const DiagnosisEvidence *e, Part p, const DiagnosisNamed **ret_lock) {
