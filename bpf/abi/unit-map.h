@@ -254,6 +254,7 @@ struct qos_summed {
                 __u64 activity; /* row_activity() at the start of the session */
                 __s64 in_flight;
                 __s64 more;
+                __u64 queries;  /* 1: has had queries over UDP, which are in flight on no connection */
         } rows[QOS_ENTRIES];    /* by number - 1 */
 };
 

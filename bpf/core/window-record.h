@@ -262,6 +262,16 @@ WINDOW_INLINE __u64 row_activity(const struct qos_unit_map *u, __u64 number) {
                 u->names[number].generation * 17ULL;
 }
 
+/* row: number of an entry of the peer of a query; 0: none. */
+WINDOW_INLINE void entry_mark_queries(struct qos_unit_map *u, __u64 row) {
+        if (row == 0)
+                return;
+        row--;
+        BPF_BOUND(row, QOS_ENTRIES);
+        if (!u->summed.rows[row].queries)
+                u->summed.rows[row].queries = 1;
+}
+
 /* Called before all connections are summed up. */
 BPF_SUBPROG int window_sum_begin(struct qos_unit_map *u) {
         BPF_REQUIRE(u);
@@ -298,7 +308,7 @@ WINDOW_INLINE void window_sum(struct qos_unit_map *u, __u64 session, __s64 open,
  * Connections in the gauge that were not summed up were either opened since the start, and their number is
  * known, or closed unseen. As a program that has changed a connection may be about to update the gauge, only
  * an excess found twice in a row is corrected. For requests in flight there is no such bound: they are
- * corrected if there was no activity meanwhile. */
+ * corrected if there was no activity meanwhile, and not of entries with queries over UDP. */
 BPF_SUBPROG int window_reconcile(struct qos_unit_map *u, __u64 session) {
         struct qos_summed *s;
         __s64 more, correct;
@@ -327,7 +337,7 @@ BPF_SUBPROG int window_reconcile(struct qos_unit_map *u, __u64 session) {
         s->more_in_flight = more - correct;
 
         for (__u32 i = 1; i <= QOS_ENTRIES; i++) {
-                more = row_activity(u, i) == s->rows[i - 1].activity ?
+                more = row_activity(u, i) == s->rows[i - 1].activity && !s->rows[i - 1].queries ?
                        u->rows[i - 1].in_flight - s->rows[i - 1].in_flight : 0;
                 correct = more == s->rows[i - 1].more ? more : 0;
                 if (correct != 0)

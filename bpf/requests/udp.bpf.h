@@ -424,6 +424,7 @@ __attribute__((noinline, weak)) int udp_send_query(struct __sk_buff *skb) {
                 return 0;
         }
         q.target = target_resolve(u, q.target);
+        entry_mark_queries(u, q.target & TARGET_ENTRY);
         entry_apply(u, q.target, 1, 0);
         record_sum(u, q.target, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, d.length);
         if (before.generation != 0)

@@ -707,6 +707,16 @@ static void test_reconcile_rows(void) {
                 check(u->rows[peer - 1].in_flight == 2);
         }
 
+        /* One of the requests is a query over UDP, which no connection has */
+        u->rows[QOS_ENTRIES - 1].in_flight = 2;
+        entry_mark_queries(u, QOS_ENTRIES);
+        for (unsigned i = 0; i < 4; i++) {
+                window_sum_begin(u);
+                window_sum(u, ++session, 0, 1, QOS_ENTRIES, 1);
+                window_reconcile(u, session);
+                check(u->rows[QOS_ENTRIES - 1].in_flight == 2);
+        }
+
         /* A request that arrived between summation and reading still exists at the second summation */
         for (unsigned i = 0; i < 4; i++) {
                 u->rows[peer - 1].in_flight = 2 + (int64_t) (i & 1);
