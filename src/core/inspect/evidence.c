@@ -412,10 +412,11 @@ static void users_fill(Unit *u, CgroupNames *groups, const HostSample *begin, co
         }
 }
 
-/* Finds the thread that has ended the most waits during the interval. */
+/* Finds the thread that has ended the most waits during the interval, or if none has more than before, at
+ * all: where many threads end as many, their counters take from each other. */
 static void holder_find(const struct qos_wait_target *before, const struct qos_wait_target *row,
                         char ret[static DIAGNOSIS_HOLDER_MAX]) {
-        const struct qos_waker *most = NULL;
+        const struct qos_waker *most = NULL, *most_ever = NULL;
         uint64_t most_waits = 0;
 
         for (unsigned i = 0; i < QOS_WAKERS; i++) {
@@ -425,11 +426,16 @@ static void holder_find(const struct qos_wait_target *before, const struct qos_w
                 for (unsigned k = 0; before && k < QOS_WAKERS; k++)
                         if (before->wakers[k].thread == w->thread)
                                 waits -= MIN(waits, before->wakers[k].waits);
-                if (w->thread != 0 && waits > most_waits) {
+                if (w->thread == 0)
+                        continue;
+                if (waits > most_waits) {
                         most = w;
                         most_waits = waits;
                 }
+                if (!most_ever || w->waits > most_ever->waits)
+                        most_ever = w;
         }
+        most = most ?: most_ever;
         if (most)
                 thread_format(most->name, most->tid, ret);
 }
