@@ -599,7 +599,7 @@ def skipped_runs():
 
     def skipped():
         return sum(p.get("recursion_misses", 0) for p in json.loads(run("bpftool", "-j", "prog", "show").stdout)
-                   if p.get("name") == "network_drop")
+                   if p.get("name") in ("network_drop", "network_queue", "network_read", "network_xmit"))
     before = skipped()
     processes = [subprocess.Popen(["taskset", "-c", "0", "python3", "-c", CLOSING]),
                  subprocess.Popen([*scenario.nsenter(netns), "taskset", "-c", "1", "python3", "-c", SENDING])]
