@@ -4,6 +4,7 @@
 /* Macros for the two most frequent kinds of maps. Those in headers are followed by __weak: every object has
  * them, and the linker keeps one. */
 
+#include "histogram.h"
 #include "kernel.h"
 
 /* Since Linux 7.1 a storage element is limited to the largest cache of the allocator (8 KiB): larger ones

@@ -96,6 +96,9 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                 if (part_is_own(e, p))
                         continue; /* see diagnose_limit() */
                 kind = part_find_kind(e, p, &lock);
+                if (p == PART_RUN_QUEUE && f->threads[state] < part_table[p].threads)
+                        rule = "its threads waited for a CPU for half of the time of a request or more, and "
+                               "1 ms or more, and less than half of its CPUs was idle";
                 if (lock)
                         rule = "its threads waited for files or memory for a fifth or more of the time of a "
                                "request, half of that or more for a lock of the kernel, and less than half "
